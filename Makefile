@@ -1,0 +1,54 @@
+# Every public target has a `##` text: `make help` prints them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+DEV := .venv-dev
+RUN := $(VENV)/bin/vllm-supervisor
+PIP_FLAGS := -q --disable-pip-version-check --no-input
+ARGS ?=
+
+.PHONY: help run test lint fmt types lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# The run-time environment holds what an operator would install and nothing else: figures are taken in it.
+$(VENV)/.done: requirements.txt pyproject.toml
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install $(PIP_FLAGS) --require-hashes -r requirements.txt
+	@$(VENV)/bin/pip install $(PIP_FLAGS) --no-deps -e .
+	@touch $@
+
+$(DEV)/.done: requirements-dev.txt pyproject.toml
+	@echo "setting up $(DEV)"
+	@$(PYTHON) -m venv $(DEV)
+	@$(DEV)/bin/pip install $(PIP_FLAGS) --require-hashes -r requirements-dev.txt
+	@$(DEV)/bin/pip install $(PIP_FLAGS) --no-deps -e .
+	@touch $@
+
+run: $(VENV)/.done ## run the daemon on the built-in simulator (etc/demo.yaml)
+	@$(RUN) run -c etc/demo.yaml
+
+test: $(DEV)/.done ## run the tests that need neither root nor a real vLLM
+	@$(DEV)/bin/python -m pytest -m 'not systemd and not vllm' $(ARGS)
+
+lint: $(DEV)/.done ## ruff, and the floors of the house
+	@$(DEV)/bin/ruff check .
+	@$(DEV)/bin/ruff format --check .
+	@$(DEV)/bin/lint-imports
+
+types: $(DEV)/.done ## mypy, strict
+	@$(DEV)/bin/mypy
+
+fmt: $(DEV)/.done ## format
+	@$(DEV)/bin/ruff format .
+	@$(DEV)/bin/ruff check --fix .
+
+lock: ## pin dependencies with hashes (needs uv)
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements-dev.txt
+
+clean: ## remove what was set up and built here
+	@rm -rf $(VENV) $(DEV) build dist .coverage* .hypothesis

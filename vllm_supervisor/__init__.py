@@ -1,0 +1,3 @@
+"""vllm-supervisor: the daemon that owns `vllm serve`."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""One outside thing each. Adapters do not import each other."""

@@ -1,0 +1,1 @@
+"""Configuration: one YAML file, validated in full before anything is launched."""

@@ -1,0 +1,45 @@
+"""What to launch, and how the launched is reached: plain facts made from the configuration, once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vllm_supervisor.domain.secret import Secret
+
+MARKER = "SUPERVISED_ENGINE"
+"""Environment variable that marks every member of a generation. Must not begin with VLLM_: vLLM complains of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """How `vllm serve` is launched.
+
+    `argv[0]` is as configured, to be looked up on the PATH of `env`. `env` is complete and holds secrets in the clear:
+    it is never shown; `log_file` is absolute. `host` and `port` are those that vLLM is told to bind.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str | None
+    log_file: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """How the engine is asked, and what it is advertised as.
+
+    `base_url` is what clients use, without a path: `http://127.0.0.1:8000`. `model` is the served name that
+    `/v1/models` has to list; `aliases` map advertised names to served ones. `timeout` is advertised, seconds.
+    """
+
+    base_url: str
+    health_path: str
+    model: str
+    aliases: Mapping[str, str]
+    api_key: Secret | None
+    warmup: bool
+    probe_timeout: float
+    concurrency: int
+    timeout: float
+    revision: str | None = None

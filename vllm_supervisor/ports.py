@@ -1,0 +1,172 @@
+"""What the loop needs from the outside world, as Protocols. Adapters implement them, and so do the tests' fakes.
+
+Every awaitable here may be cancelled at any time and then leaves nothing behind, unless it says otherwise.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, WarmupResult
+from vllm_supervisor.domain.messages import Event, Record
+from vllm_supervisor.domain.model import Blocker, ExitStatus, Sig, State
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of an engine. `start_ticks` (clock ticks since boot) tells it from a later one with the same pid."""
+
+    pid: int
+    start_ticks: int
+    name: str
+    state: str
+    """The kernel's letter: R S D Z T …"""
+
+
+class Engine(Protocol):
+    """The process tree of one generation: the leader's descendants, its session and group, and the marker's bearers."""
+
+    @property
+    def generation(self) -> int:
+        """The launch that this tree belongs to."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The leader."""
+        ...
+
+    @property
+    def leader_alive(self) -> bool:
+        """False where only other members were found (a leftover)."""
+        ...
+
+    async def wait_leader(self) -> ExitStatus:
+        """Return how the leader ended, as soon as it has, all its threads included. Several callers may wait."""
+        ...
+
+    async def signal(self, signal: Sig) -> int:
+        """Signal every living member once, and return how many were reached. Never raises for one that is gone."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Return when no member is alive. The leader is waited for first; zombies of ours are reaped on the way."""
+        ...
+
+    async def members(self) -> tuple[Member, ...]:
+        """Return the members alive now."""
+        ...
+
+    async def owns_listener(self, port: int) -> bool | None:
+        """Say whether a socket listening on `port` belongs to a member; None where that cannot be read."""
+        ...
+
+
+class Launcher(Protocol):
+    """Brings an engine into being, and finds what an earlier daemon left."""
+
+    async def check(self) -> Blocker | None:
+        """Say what stands in the way of a launch now: port taken, launcher missing, log file not writable."""
+        ...
+
+    async def spawn(self, generation: int) -> Engine:
+        """Launch. Raises LaunchError, and then no process is left behind. Not cancelled half-way."""
+        ...
+
+    async def leftover(self) -> Engine | None:
+        """Return the living engine of an earlier, dead daemon of this instance, if there is one."""
+        ...
+
+    def forget(self, generation: int) -> None:
+        """Note that this generation is proven gone, so that no later daemon looks for it."""
+        ...
+
+
+class EngineClient(Protocol):
+    """Asks the engine over HTTP, each time on a new connection; never raises for what the other side does."""
+
+    async def health(self) -> ProbeResult:
+        """Ask the health path, for at most the probe's timeout."""
+        ...
+
+    async def models(self) -> ModelList:
+        """Ask `/v1/models`, for at most the probe's timeout."""
+        ...
+
+    async def warm_up(self) -> WarmupResult:
+        """Have one token (or embedding) made. No time limit: the caller cancels."""
+        ...
+
+    async def metrics(self) -> EngineMetrics | None:
+        """Read `/metrics`, for at most the probe's timeout; None when it could not be read."""
+        ...
+
+    async def version(self) -> str | None:
+        """Ask `/version`; None when it does not say."""
+        ...
+
+
+class Level(StrEnum):
+    """How loud a note is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth telling that changes no phase: `kind` is a short constant, the data goes in `fields`."""
+
+    kind: str
+    level: Level = Level.INFO
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Is told what happens, in order, from the loop. Must not wait and must not raise."""
+
+    def stepped(self, before: State, event: Event, after: State, now: float) -> None:
+        """Take note of one step of the machine."""
+        ...
+
+    def recorded(self, record: Record) -> None:
+        """Take note of a change of phase."""
+        ...
+
+    def noted(self, note: Note) -> None:
+        """Take note of anything else."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a Unix socket (SO_PEERCRED)."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An HTTP request, complete. `peer` is None for TCP."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: Peer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTTP response. A body that is an iterator is streamed until it ends or the client goes away."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = b""
+    content_type: str = "application/json"
+
+
+Handler = Callable[[Request], Awaitable[Response]]
