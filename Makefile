@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 DEV := .venv-dev
 RUN := $(VENV)/bin/vllm-supervisor
-PIP_FLAGS := -q --disable-pip-version-check --no-input
+PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
 
 .PHONY: help run test lint fmt types lock clean
