@@ -36,11 +36,6 @@ class ShutdownAsked:
     """The daemon is to end. A second one skips the drain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """The policy changed; deadlines derived from it are taken anew where they have not passed."""
-
-
 # --- what happened to processes
 
 
@@ -128,7 +123,6 @@ Event = (
     | StopAsked
     | RestartAsked
     | ShutdownAsked
-    | Reloaded
     | Adopted
     | Cleared
     | Blocked

@@ -1,0 +1,342 @@
+"""The machine: `step(state, event, now, policy, u) -> (state, effects)`, and `needs(state)`.
+
+Everything that decides about the engine's life is here and in `policy`; nothing here can wait or fail. The caller feeds
+one event at a time, carries out the effects in order, and keeps running whatever `needs` says must be running; a task
+or timer that a state does not need cannot exist, so none can be forgotten.
+
+A generation is one attempt to launch. Facts about another generation than the current one are dropped first.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from vllm_supervisor.domain.messages import (
+    Adopted,
+    Blocked,
+    Cleared,
+    DeadlinePassed,
+    Drained,
+    Event,
+    GroupEmpty,
+    LeaderExited,
+    Probed,
+    ProcessEvent,
+    Refuse,
+    RestartAsked,
+    Served,
+    ShutdownAsked,
+    Spawn,
+    Spawned,
+    StartAsked,
+    StopAsked,
+)
+from vllm_supervisor.domain.model import (
+    DEAD_OUTCOMES,
+    Cause,
+    Intent,
+    Needs,
+    Outcome,
+    Phase,
+    Policy,
+    Process,
+    Sig,
+    State,
+)
+from vllm_supervisor.domain.policy import backoff_delay
+from vllm_supervisor.domain.transitions import (
+    SERVING,
+    Result,
+    enter,
+    fail,
+    kill,
+    leave,
+    settle,
+    signal_members,
+    start,
+    stop,
+    terminate,
+)
+
+
+def step(state: State, event: Event, now: float, policy: Policy, u: float) -> Result:
+    """Return the state after `event` and what is to be done about it. `u` in [0, 1) decides the jitter."""
+    if state.phase is Phase.EXITED:
+        return state, ()
+    if isinstance(event, ProcessEvent):
+        if event.generation != state.generation:
+            return state, ()
+        return _process_event(state, event, now, policy, u)
+    match event:
+        case StartAsked():
+            return _start_asked(state, now, policy)
+        case StopAsked():
+            return _stop_asked(state, event, now, policy)
+        case RestartAsked():
+            return _restart_asked(state, event, now, policy)
+        case ShutdownAsked():
+            return _shutdown_asked(state, now, policy)
+        case Adopted():
+            return _adopted(state, event, now, policy)
+        case DeadlinePassed():
+            return _deadline_passed(state, now, policy)
+        case _:
+            assert_never(event)
+
+
+def needs(state: State, policy: Policy) -> Needs:
+    """Return what must be going on in `state`."""
+    serving = state.phase in SERVING and state.leader_alive
+    times = [at for at in (state.deadline, state.signal_due) if at is not None]
+    interval = policy.probe_interval
+    if state.dead_since is not None:
+        interval = min(interval, policy.dead_probe_interval)
+    return Needs(
+        wake_at=min(times, default=None),
+        clearing=state.phase is Phase.STARTING and state.process is None and not state.spawning,
+        starting_probe=state.phase is Phase.STARTING and state.leader_alive,
+        serving_probe=serving,
+        probe_interval=interval if serving else policy.startup_probe_interval,
+        draining=state.draining,
+        proving=state.process is not None and not state.process.leader_alive,
+    )
+
+
+# --- operators
+
+
+def _forgive(state: State) -> State:
+    """Reset, at an operator's word, the counts that lead to `failed`."""
+    return replace(state, failures=0, never_ready=0, blocked=0, blocker=None)
+
+
+def _start_asked(state: State, now: float, policy: Policy) -> Result:
+    if state.intent is Intent.EXIT:
+        return state, (Refuse("the daemon is ending"),)
+    state = replace(state, intent=Intent.UP)
+    match state.phase:
+        case Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
+            return state, ()
+        case Phase.STOPPING | Phase.KILLING | Phase.REAPING:
+            # Not a failure any more: the next launch follows at once.
+            return replace(_forgive(state), cause=Cause.STOP), ()
+        case _ if state.process is not None:
+            return kill(_forgive(state), now, policy)
+        case _:
+            return start(_forgive(state), now)
+
+
+def _stop_asked(state: State, event: StopAsked, now: float, policy: Policy) -> Result:
+    if state.intent is Intent.EXIT:
+        return state, ()
+    return _bring_down(replace(state, intent=Intent.DOWN), now, policy, drain=event.drain)
+
+
+def _shutdown_asked(state: State, now: float, policy: Policy) -> Result:
+    again = state.intent is Intent.EXIT
+    state = replace(state, intent=Intent.EXIT)
+    if state.phase is Phase.FAILED and state.process is not None:
+        return leave(state, now, 11)
+    return _bring_down(state, now, policy, drain=not again)
+
+
+def _bring_down(state: State, now: float, policy: Policy, *, drain: bool) -> Result:
+    """Follow an intent of DOWN or EXIT, from any phase."""
+    state = replace(state, next_cause=None)
+    match state.phase:
+        case Phase.READY | Phase.UNHEALTHY:
+            return stop(state, now, policy, Cause.STOP, drain=drain)
+        case Phase.STARTING if state.process is not None or state.spawning:
+            return stop(state, now, policy, Cause.STOP, drain=False)
+        case Phase.STOPPING if state.draining and not drain:
+            return terminate(state, now, policy)
+        case Phase.STOPPING | Phase.KILLING | Phase.REAPING:
+            return state, ()
+        case Phase.FAILED if state.process is not None:
+            return state, ()
+        case Phase.STOPPED if state.intent is Intent.DOWN:
+            return state, ()
+        case _:
+            state = replace(state, blocked=0, blocker=None)
+            return leave(state, now, 0) if state.intent is Intent.EXIT else enter(state, Phase.STOPPED, now)
+
+
+def _restart_asked(state: State, event: RestartAsked, now: float, policy: Policy) -> Result:
+    if state.intent is Intent.EXIT:
+        return state, (Refuse("the daemon is ending"),)
+    state = replace(_forgive(state), intent=Intent.UP)
+    match state.phase:
+        case Phase.READY | Phase.UNHEALTHY:
+            return stop(state, now, policy, event.cause, drain=event.drain)
+        case Phase.STARTING if state.process is not None or state.spawning:
+            return stop(state, now, policy, event.cause, drain=False)
+        case Phase.STARTING:
+            return state, ()
+        case Phase.STOPPING if state.draining and not event.drain:
+            return terminate(replace(state, cause=event.cause), now, policy)
+        case Phase.STOPPING | Phase.KILLING | Phase.REAPING:
+            return replace(state, cause=event.cause), ()
+        case Phase.STOPPED:
+            return start(state, now)
+        case _ if state.process is not None:
+            return kill(replace(state, cause=event.cause), now, policy)
+        case _:
+            return start(replace(state, next_cause=state.next_cause or event.cause), now)
+
+
+def _adopted(state: State, event: Adopted, now: float, policy: Policy) -> Result:
+    """Take over what an earlier daemon left, in order to end it. Only a machine without an engine can."""
+    if state.process is not None or state.spawning or state.phase is not Phase.STOPPED:
+        return state, ()
+    process = Process(event.pid, event.leader_alive)
+    adopted = replace(state, generation=event.generation, process=process, cause=Cause.LEFTOVER)
+    return terminate(adopted, now, policy)
+
+
+# --- time
+
+
+def _deadline_passed(state: State, now: float, policy: Policy) -> Result:
+    if state.deadline is not None and now >= state.deadline:
+        return _deadline_met(state, now, policy)
+    if state.signal_due is not None and now >= state.signal_due:
+        killing = state.phase is not Phase.STOPPING
+        pause = policy.kill_interval if killing else policy.term_interval
+        return replace(state, signal_due=now + pause), signal_members(state, Sig.KILL if killing else Sig.TERM)
+    return state, ()
+
+
+def _deadline_met(state: State, now: float, policy: Policy) -> Result:
+    match state.phase:
+        case Phase.STARTING:
+            return stop(state, now, policy, Cause.STARTUP_STALL, drain=False)
+        case Phase.READY:
+            return replace(state, failures=0, deadline=None), ()
+        case Phase.UNHEALTHY:
+            return stop(state, now, policy, Cause.UNHEALTHY, drain=False)
+        case Phase.STOPPING if state.draining:
+            return terminate(state, now, policy)
+        case Phase.STOPPING:
+            return kill(state, now, policy)
+        case Phase.KILLING | Phase.REAPING:
+            if state.intent is Intent.EXIT:
+                return leave(state, now, 11)
+            return fail(state, now, policy, "members of the engine survived SIGKILL")
+        case Phase.BACKOFF:
+            return start(state, now)
+        case Phase.FAILED:
+            return start(_forgive(state), now)
+        case Phase.STOPPED | Phase.EXITED:
+            return replace(state, deadline=None), ()
+        case _:
+            assert_never(state.phase)
+
+
+# --- facts about the current generation
+
+
+def _process_event(state: State, event: ProcessEvent, now: float, policy: Policy, u: float) -> Result:
+    match event:
+        case Cleared():
+            if not needs(state, policy).clearing:
+                return state, ()
+            return replace(state, spawning=True), (Spawn(state.generation),)
+        case Blocked():
+            return _blocked(state, event, now, policy, u)
+        case Spawned():
+            return _spawned(state, event, now, policy)
+        case LeaderExited():
+            return _leader_exited(state, now, policy)
+        case GroupEmpty():
+            if state.process is None or state.process.leader_alive:
+                return state, ()
+            return settle(state, now, policy, u)
+        case Probed():
+            return _probed(state, event, now, policy)
+        case Served():
+            return _served(state, now, policy)
+        case Drained():
+            return terminate(state, now, policy) if state.draining else (state, ())
+        case _:
+            assert_never(event)
+
+
+def _blocked(state: State, event: Blocked, now: float, policy: Policy, u: float) -> Result:
+    """No start: it counts for nothing but the pause before the next attempt."""
+    if state.phase is Phase.STARTING and state.process is None:
+        after, effects = enter(replace(state, spawning=False), Phase.BACKOFF, now, event.blocker.why)
+        after = replace(after, blocked=state.blocked + 1, blocker=event.blocker)
+        return replace(after, deadline=now + backoff_delay(after.blocked, policy, u)), effects
+    if state.spawning:
+        return settle(state, now, policy, u)
+    return state, ()
+
+
+def _spawned(state: State, event: Spawned, now: float, policy: Policy) -> Result:
+    if not state.spawning:
+        return state, ()
+    state = replace(
+        state,
+        spawning=False,
+        process=Process(event.pid),
+        launched_at=now,
+        next_cause=None,
+        blocked=0,
+        blocker=None,
+    )
+    if state.phase is Phase.STARTING:
+        timeout = policy.startup_timeout
+        return replace(state, deadline=None if timeout is None else now + timeout), ()
+    # A stop was asked for between the order and its execution.
+    return state, signal_members(state, Sig.TERM if state.phase is Phase.STOPPING else Sig.KILL)
+
+
+def _leader_exited(state: State, now: float, policy: Policy) -> Result:
+    if state.process is None:
+        return state, ()
+    state = replace(state, process=replace(state.process, leader_alive=False))
+    match state.phase:
+        case Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
+            # Nobody asked for it: a failure whatever its code (vLLM exits 0 when its engine dies).
+            return kill(replace(state, cause=Cause.CRASH), now, policy, Phase.REAPING)
+        case Phase.STOPPING if state.draining:
+            return terminate(state, now, policy)
+        case _:
+            return state, ()
+
+
+def _probed(state: State, event: Probed, now: float, policy: Policy) -> Result:
+    if state.phase not in SERVING or event.outcome is Outcome.UNKNOWN:
+        return state, ()
+    if event.outcome in (Outcome.OK, Outcome.BUSY):
+        state = replace(state, probe_failures=0, dead_since=None)
+        return (state, ()) if state.phase is Phase.READY else _become_ready(state, now, policy)
+    first_death = event.outcome in DEAD_OUTCOMES and state.dead_since is None
+    state = replace(
+        state,
+        probe_failures=state.probe_failures + 1,
+        dead_since=now if first_death else state.dead_since,
+    )
+    if state.phase is Phase.UNHEALTHY:
+        if first_death and state.deadline is not None:
+            state = replace(state, deadline=max(state.deadline, now + policy.self_exit_grace))
+        return state, ()
+    if state.probe_failures < policy.failure_threshold:
+        return state, ()
+    after, effects = enter(state, Phase.UNHEALTHY, now, event.detail)
+    deadline = now + policy.restart_after
+    if state.dead_since is not None:
+        # An engine that says it is dead may still exit by itself, and then its code is the better story.
+        deadline = max(deadline, state.dead_since + policy.self_exit_grace)
+    return replace(after, deadline=deadline), effects
+
+
+def _served(state: State, now: float, policy: Policy) -> Result:
+    if not needs(state, policy).starting_probe or state.intent is not Intent.UP:
+        return state, ()
+    return _become_ready(state, now, policy)
+
+
+def _become_ready(state: State, now: float, policy: Policy) -> Result:
+    after, effects = enter(state, Phase.READY, now)
+    forgive_at = now + policy.healthy_reset if state.failures else None
+    return replace(after, was_ready=True, ready_since=now, never_ready=0, deadline=forgive_at), effects
