@@ -168,7 +168,7 @@ class Policy:
     drain_timeout: float = 30.0
     stop_grace: float = 30.0
 
-    startup_probe_interval: float = 0.1
+    startup_probe_interval: float = 0.15
     """Health is asked often while starting, so that readiness is seen at once."""
     dead_probe_interval: float = 1.0
     """Pace of the probes once one found the engine dead: readiness must not be advertised for 3 x 5 s more."""

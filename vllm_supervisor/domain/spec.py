@@ -43,3 +43,8 @@ class EngineSpec:
     concurrency: int
     timeout: float
     revision: str | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in `base_url`, which always names one."""
+        return int(self.base_url.rpartition(":")[2])

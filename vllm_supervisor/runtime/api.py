@@ -1,0 +1,187 @@
+"""The control routes: a request becomes a question to the snapshot, or an event for the loop."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Protocol
+
+from vllm_supervisor.domain.messages import Event, RestartAsked, StartAsked, StopAsked
+from vllm_supervisor.domain.model import Cause, Phase
+from vllm_supervisor.ports import Note, Request, Response
+from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.supervisor import Supervisor
+
+PLAIN = "text/plain; charset=utf-8"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+JSON_LINES = "application/jsonl"
+
+MAX_TAIL = 100_000
+
+
+class LogReader(Protocol):
+    """Reads vLLM's log for `GET /v1/logs`."""
+
+    async def tail(self, lines: int) -> bytes:
+        """Return the last `lines` lines; empty when there is no log yet."""
+        ...
+
+    def follow(self, lines: int) -> AsyncIterator[bytes]:
+        """Yield the last `lines` lines and then what is appended, across rotation, without end."""
+        ...
+
+
+class BadRequestError(Exception):
+    """Raised when a request does not make sense; `message` is for the client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def error(status: int, code: str, message: str) -> Response:
+    """Return an error in the one shape that all of them have."""
+    return _json({"error": {"code": code, "message": message}}, status)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(status, json.dumps(value).encode() + b"\n")
+
+
+class Api:
+    """Routes of the control socket (`control`) and of the metrics listener (`public`)."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        recorder: Recorder,
+        logs: LogReader,
+        exposition: Callable[[], bytes],
+        admins: Iterable[int],
+    ) -> None:
+        self._supervisor = supervisor
+        self._recorder = recorder
+        self._logs = logs
+        self._exposition = exposition
+        self._admins = frozenset(admins)
+        self._gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/v1/status": self._status,
+            "/v1/models": self._models,
+            "/v1/events": self._events,
+            "/v1/logs": self._log,
+        }
+        self._public: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/metrics": self._metrics,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+        }
+        self._posts = frozenset({"/v1/start", "/v1/stop", "/v1/restart"})
+
+    def route(self, path: str) -> str:
+        """Return the label that stands for `path` in metrics: one of a fixed few."""
+        return path if path in self._gets or path in self._public or path in self._posts else "other"
+
+    async def control(self, request: Request) -> Response:
+        """Answer on the control socket."""
+        if request.path in self._posts:
+            if request.method != "POST":
+                return error(405, "method_not_allowed", f"{request.path} takes POST")
+            return await self._change(request)
+        return await self._read(request, self._gets | self._public)
+
+    async def public(self, request: Request) -> Response:
+        """Answer on the metrics listener, where nothing can be changed and little be seen."""
+        return await self._read(request, self._public)
+
+    async def _read(self, request: Request, routes: dict[str, Callable[[Request], Awaitable[Response]]]) -> Response:
+        route = routes.get(request.path)
+        if route is None:
+            return error(404, "not_found", f"there is no {request.path} here")
+        if request.method not in ("GET", "HEAD"):
+            return error(405, "method_not_allowed", f"{request.path} takes GET")
+        try:
+            return await route(request)
+        except BadRequestError as bad:
+            return error(400, "bad_request", bad.message)
+
+    # --- questions
+
+    async def _status(self, _: Request) -> Response:
+        return _json(self._supervisor.status())
+
+    async def _models(self, _: Request) -> Response:
+        models = [{"name": name, "served": served} for name, served in self._supervisor.models()]
+        return _json({"models": models})
+
+    async def _events(self, request: Request) -> Response:
+        follow = _flag(request, "follow")
+        return Response(200, self._recorder.follow() if follow else self._recorder.entries(), JSON_LINES)
+
+    async def _log(self, request: Request) -> Response:
+        text = request.query.get("tail", "100")
+        if not (text.isascii() and text.isdigit()) or len(text) > len(str(MAX_TAIL)) or int(text) > MAX_TAIL:
+            raise BadRequestError(f"tail={text[:40]!r} is not a number of lines from 0 to {MAX_TAIL}")
+        lines = int(text)
+        if _flag(request, "follow"):
+            return Response(200, self._logs.follow(lines), PLAIN)
+        return Response(200, await self._logs.tail(lines), PLAIN)
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(200, self._exposition(), EXPOSITION)
+
+    async def _livez(self, _: Request) -> Response:
+        return Response(200, b"ok\n", PLAIN)
+
+    async def _readyz(self, _: Request) -> Response:
+        phase = self._supervisor.state.phase
+        return Response(200 if phase is Phase.READY else 503, f"{phase.value}\n".encode(), PLAIN)
+
+    # --- changes
+
+    async def _change(self, request: Request) -> Response:
+        peer = request.peer
+        if peer is None or peer.uid not in self._admins:
+            who = "unknown" if peer is None else f"uid {peer.uid}"
+            message = f"{who} may not change the state; control.admins names those who may"
+            return error(403, "forbidden", message)
+        try:
+            event, reason = _parse_change(request)
+        except BadRequestError as bad:
+            return error(400, "bad_request", bad.message)
+        verb = request.path.rpartition("/")[2]
+        fields = {"verb": verb, "uid": peer.uid, "pid": peer.pid, "reason": reason}
+        self._supervisor.post(Note("control_request", fields=fields))
+        refused = await self._supervisor.ask(event)
+        if refused is not None:
+            return error(409, "conflict", refused)
+        return _json(self._supervisor.status(), 202)
+
+
+def _flag(request: Request, name: str) -> bool:
+    value = request.query.get(name, "0")
+    if value not in ("0", "1"):
+        raise BadRequestError(f"{name}={value[:40]!r} is neither 0 nor 1")
+    return value == "1"
+
+
+def _parse_change(request: Request) -> tuple[Event, str | None]:
+    """Return the event that the request asks for and the operator's reason. Raises BadRequestError."""
+    try:
+        body = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError) as bad:
+        raise BadRequestError("the body is not JSON") from bad
+    if not isinstance(body, dict):
+        raise BadRequestError("the body is not a JSON object")
+    unknown = sorted(set(body) - {"reason", "drain"})
+    if unknown:
+        raise BadRequestError(f"unknown key {unknown[0]!r}; known are reason and drain")
+    reason, drain = body.get("reason"), body.get("drain", True)
+    if not isinstance(drain, bool):
+        raise BadRequestError("drain is neither true nor false")
+    if reason is not None and (not isinstance(reason, str) or len(reason) > 1000):  # noqa: PLR2004 -- fits any sentence
+        raise BadRequestError("reason is not a text of at most 1000 characters")
+    match request.path:
+        case "/v1/start":
+            return StartAsked(), reason
+        case "/v1/stop":
+            return StopAsked(drain=drain), reason
+        case _:
+            return RestartAsked(Cause.REQUESTED, drain=drain), reason

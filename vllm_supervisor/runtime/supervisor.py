@@ -1,0 +1,272 @@
+"""The loop: one writer owns the state. It receives events, steps the machine, tells observers, carries out effects.
+
+Nothing else assigns the state. What others want to happen they `ask`; what they want to know they read from the
+immutable `state` and `facts`, and such a read never decides about the engine.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from vllm_supervisor.domain.machine import needs, step
+from vllm_supervisor.domain.messages import (
+    Adopted,
+    Blocked,
+    DeadlinePassed,
+    Effect,
+    Event,
+    Quit,
+    Record,
+    Refuse,
+    Signal,
+    Spawn,
+    Spawned,
+)
+from vllm_supervisor.domain.model import Blocker, BlockerKind, Needs, Policy, State
+from vllm_supervisor.domain.spec import EngineSpec
+from vllm_supervisor.errors import LaunchError
+from vllm_supervisor.ports import Engine, EngineClient, Launcher, Level, Note, Observer
+from vllm_supervisor.runtime import facts as known
+from vllm_supervisor.runtime import tasks
+
+RETRY = 1.0
+"""Pause after a task of ours failed in a way that it should not (out of descriptors, for one)."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """An operator's request on its way to the machine. `refused` says why, once `done` is set."""
+
+    event: Event
+    done: anyio.Event = field(default_factory=anyio.Event)
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where time and chance come from. `now` is monotonic, `wall` seconds since the epoch, `u` in [0, 1)."""
+
+    now: Callable[[], float]
+    wall: Callable[[], float]
+    u: Callable[[], float]
+
+
+class Supervisor:
+    """Owns one engine. `run` returns the daemon's exit status."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        client: EngineClient,
+        spec: EngineSpec,
+        policy: Policy,
+        observers: Sequence[Observer],
+        clock: Clock,
+        *,
+        last_generation: int = 0,
+    ) -> None:
+        self.spec = spec
+        self._launcher = launcher
+        self._client = client
+        self._policy = policy
+        self._observers = observers
+        self._clock = clock
+        now = clock.now()
+        self._state = State(generation=last_generation, since=now)
+        self._facts = known.Facts(since_wall=clock.wall())
+        self._engine: Engine | None = None
+        self._prober: tasks.Prober | None = None
+        self._urgent: deque[Event] = deque()
+        self._mailbox: deque[Event | known.Fact | Note | Asked] = deque()
+        self._mail = anyio.Event()
+        self._scopes: dict[Hashable, anyio.CancelScope] = {}
+        self._status: int | None = None
+
+    @property
+    def state(self) -> State:
+        """The machine's state."""
+        return self._state
+
+    @property
+    def facts(self) -> known.Facts:
+        """What is known beside it."""
+        return self._facts
+
+    def status(self) -> known.Json:
+        """Return the object of `GET /v1/status`, as of now."""
+        return known.status(self._state, self._facts, self.spec, self._clock.now())
+
+    def models(self) -> list[tuple[str, str]]:
+        """Return what clients may ask for: (advertised name, served name)."""
+        return known.advertised_models(self._state, self._facts, self.spec)
+
+    def post(self, item: Event | known.Fact | Note | Asked) -> None:
+        """Put something into the mailbox. Never waits."""
+        self._mailbox.append(item)
+        self._mail.set()
+
+    async def ask(self, event: Event) -> str | None:
+        """Have the machine take an operator's request. Returns why it was refused, or None."""
+        asked = Asked(event)
+        self.post(asked)
+        await asked.done.wait()
+        return asked.refused
+
+    async def run(self) -> int:
+        """Run until told to end. Cancelling it leaves the engine as it is."""
+        status = 0
+        async with anyio.create_task_group() as group:
+            await self._adopt()
+            status = await self._loop(group)
+            group.cancel_scope.cancel()
+        return status
+
+    async def _loop(self, group: TaskGroup) -> int:
+        while self._status is None:
+            self._reconcile(group)
+            await self._handle(await self._next())
+        return self._status
+
+    async def _adopt(self) -> None:
+        leftover = await self._launcher.leftover()
+        if leftover is not None:
+            self._take(leftover)
+            self._urgent.append(Adopted(leftover.generation, leftover.pid, leftover.leader_alive))
+
+    def _take(self, engine: Engine) -> None:
+        self._engine = engine
+        self._prober = tasks.Prober(engine, self._client, self.spec, self.post)
+
+    async def _next(self) -> Event | known.Fact | Note | Asked:
+        """Return what comes next: answers to our own orders, then deadlines, then the mailbox in order."""
+        if self._urgent:
+            return self._urgent.popleft()
+        wake_at = self._needs().wake_at
+        while True:
+            if wake_at is not None and self._clock.now() >= wake_at:
+                return DeadlinePassed()
+            if self._mailbox:
+                return self._mailbox.popleft()
+            self._mail = anyio.Event()
+            with anyio.move_on_after(math.inf if wake_at is None else wake_at - self._clock.now()):
+                await self._mail.wait()
+
+    def _needs(self) -> Needs:
+        return needs(self._state, self._policy)
+
+    async def _handle(self, item: Event | known.Fact | Note | Asked) -> None:
+        match item:
+            case Note():
+                for observer in self._observers:
+                    observer.noted(item)
+            case known.Described() | known.Looked() | known.StartProgressed():
+                if item.generation == self._state.generation:
+                    self._facts = known.learn_fact(self._facts, item)
+            case Asked():
+                item.refused = await self._step(item.event)
+                item.done.set()
+            case _:
+                await self._step(item)
+
+    async def _step(self, event: Event) -> str | None:
+        """Step the machine; return why an operator's request was refused, if it was."""
+        before, now = self._state, self._clock.now()
+        after, effects = step(before, event, now, self._policy, self._clock.u())
+        self._state = after
+        self._facts = known.learn_step(self._facts, before, event, after, now, self._clock.wall())
+        if after.process is None and not after.spawning:
+            self._engine = None
+        for observer in self._observers:
+            observer.stepped(before, event, after, now)
+        refused = None
+        for effect in effects:
+            if isinstance(effect, Refuse):
+                refused = effect.why
+            else:
+                await self._carry_out(effect)
+        return refused
+
+    async def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Record():
+                for observer in self._observers:
+                    observer.recorded(effect)
+            case Spawn():
+                self._urgent.append(await self._spawn(effect.generation))
+            case Signal():
+                await self._signal(effect)
+            case Quit():
+                self._status = effect.status
+            case Refuse():
+                pass
+
+    async def _spawn(self, generation: int) -> Event:
+        try:
+            engine = await self._launcher.spawn(generation)
+        except LaunchError as error:
+            return Blocked(generation, Blocker(BlockerKind.LAUNCHER, f"{error.what}: {error.why}", error.remedy))
+        except Exception as error:  # noqa: BLE001 -- whatever kept us from launching, the daemon lives and tries again
+            why = f"launching failed: {error!r}"
+            return Blocked(generation, Blocker(BlockerKind.SPAWN, why, "see the log; it is tried again"))
+        self._take(engine)
+        return Spawned(generation, engine.pid)
+
+    async def _signal(self, effect: Signal) -> None:
+        if self._engine is None or self._engine.generation != effect.generation:
+            return
+        try:
+            reached = await self._engine.signal(effect.signal)
+        except Exception as error:  # noqa: BLE001 -- it is repeated when due; the daemon lives
+            self.post(Note("internal_error", Level.ERROR, {"where": "signal", "error": repr(error)}))
+        else:
+            self.post(Note("signal_sent", Level.INFO, {"signal": effect.signal.value, "members": reached}))
+
+    # --- tasks
+
+    def _reconcile(self, group: TaskGroup) -> None:
+        """Start what the state needs and does not have; end what it has and does not need."""
+        wanted = self._wanted()
+        for key in [key for key in self._scopes if key not in wanted]:
+            self._scopes.pop(key).cancel()
+        for key, work in wanted.items():
+            if key not in self._scopes:
+                scope = self._scopes[key] = anyio.CancelScope()
+                group.start_soon(self._run_task, key, scope, work, name=str(key))
+
+    def _wanted(self) -> dict[Hashable, Callable[[], Awaitable[None]]]:
+        wants, generation = self._needs(), self._state.generation
+        wanted: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        if wants.clearing:
+            wanted["clear", generation] = partial(tasks.clear, self._launcher, generation, self.post)
+        engine, prober = self._engine, self._prober
+        if engine is None or prober is None:
+            return wanted
+        if self._state.leader_alive:
+            wanted["leader", generation] = partial(tasks.watch_leader, engine, self.post)
+        if wants.proving:
+            wanted["prove", generation] = partial(tasks.prove, engine, self._launcher, self.post)
+        if wants.starting_probe:
+            wanted["starting", generation] = partial(prober.watch_start, wants.probe_interval)
+        if wants.serving_probe:
+            interval = wants.probe_interval
+            wanted["serving", generation, interval] = partial(prober.watch_serving, interval)
+        if wants.draining:
+            wanted["drain", generation] = prober.watch_drain
+        return wanted
+
+    async def _run_task(self, key: Hashable, scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
+        """Run one task to its end. A failure of our own is told and tried again; it never ends the daemon."""
+        with scope:
+            while True:
+                try:
+                    await work()
+                except Exception as error:  # noqa: BLE001 -- a task boundary: becomes a note
+                    self.post(Note("internal_error", Level.ERROR, {"where": str(key), "error": repr(error)}))
+                    await anyio.sleep(RETRY)
+                else:
+                    return
