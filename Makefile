@@ -6,8 +6,11 @@ DEV := .venv-dev
 RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
+# Facts and tools that live beside the checkout; tests that need them say so and skip where they are absent.
+SHARED ?= $(wildcard ../shared)
+export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test lint fmt types lock clean
+.PHONY: help run test test-systemd test-vllm bench lint fmt types lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,6 +36,16 @@ run: $(VENV)/.done ## run the daemon on the built-in simulator (etc/demo.yaml)
 
 test: $(DEV)/.done ## run the tests that need neither root nor a real vLLM
 	@$(DEV)/bin/python -m pytest -m 'not systemd and not vllm' $(ARGS)
+
+test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, Debian's systemd-container)
+	@REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
+		$(DEV)/bin/python -m pytest -m systemd $(ARGS)
+
+test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
+	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm $(ARGS)
+
+bench: $(VENV)/.done ## measure the daemon on this machine
+	@$(VENV)/bin/python tests/bench/bench.py $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .
