@@ -1,0 +1,5 @@
+"""The engine, asked over HTTP."""
+
+from vllm_supervisor.adapters.engine_http.client import HttpEngineClient
+
+__all__ = ["HttpEngineClient"]
