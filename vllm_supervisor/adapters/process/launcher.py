@@ -1,0 +1,195 @@
+"""Brings an engine into being, and finds what an earlier daemon left."""
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from anyio import to_thread
+
+from vllm_supervisor.adapters.process import kernel, pidfd
+from vllm_supervisor.adapters.process.engine import Leader, ProcessTree, held_leader
+from vllm_supervisor.adapters.process.executable import find_executable
+from vllm_supervisor.adapters.process.family import Family, Origin, newest_launch
+from vllm_supervisor.adapters.process.port import port_blocker
+from vllm_supervisor.adapters.process.procfs import Proc, Stat
+from vllm_supervisor.adapters.process.record import Identity, Record, Records
+from vllm_supervisor.adapters.process.spawn import launch, open_log
+from vllm_supervisor.domain.model import Blocker, BlockerKind
+from vllm_supervisor.domain.spec import MARKER, LaunchSpec
+from vllm_supervisor.errors import AlreadyRunningError, LaunchError
+from vllm_supervisor.ports import Level, Note
+
+
+def _ignore(_note: Note) -> None:
+    pass
+
+
+class EngineLauncher:
+    """Implements `ports.Launcher`.
+
+    The caller holds the lock of `state_dir`, has called `normalize_signals`, and `become_subreaper` where orphans are
+    to be seen. `resolve` looks the launcher up; `note` is told, from the loop, what is no failure of the launch.
+    Raises OSError where the instance's name can be neither read nor written.
+    """
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        state_dir: Path,
+        *,
+        resolve: Callable[[LaunchSpec], str | Blocker] = find_executable,
+        note: Callable[[Note], None] = _ignore,
+        proc: Proc | None = None,
+    ) -> None:
+        self.spec = spec
+        self._resolve = resolve
+        self._note = note
+        self._proc = proc or Proc()
+        self._records = Records(state_dir)
+        self._instance = self._records.instance()
+        self._own = os.getpid()
+
+    def last_generation(self) -> int:
+        """Return the number of the last launch of this instance, by whichever daemon; 0 when none is known."""
+        record = self._read()
+        return record.generation if record else 0
+
+    async def check(self) -> Blocker | None:
+        """Say what stands in the way of a launch now: launcher, working directory, log file, port."""
+        return await to_thread.run_sync(self._check, abandon_on_cancel=True)
+
+    async def spawn(self, generation: int) -> ProcessTree:
+        """Launch. Raises LaunchError, and then no process is left behind. Not cancelled half-way."""
+        return await to_thread.run_sync(self._spawn, generation)  # anyio shields it
+
+    async def leftover(self) -> ProcessTree | None:
+        """Return the living engine of an earlier, dead daemon of this instance, if there is one.
+
+        Raises AlreadyRunningError where the daemon that launched it lives: then it is not ours to touch. That is the
+        second net under the lock, for state directories on file systems whose locks do not hold.
+        """
+        record = self._read()
+        return await to_thread.run_sync(self._leftover, record)  # anyio shields it
+
+    def forget(self, generation: int) -> None:
+        """Note that this generation is proven gone, so that no later daemon looks for it."""
+        record = self._read()
+        if record is None or record.generation != generation:
+            return
+        try:
+            self._records.write(replace(record, gone=True))
+        except OSError as exc:  # a later daemon looks, and finds nothing
+            self._note(Note("state_not_written", Level.WARNING, {"why": str(exc)}))
+
+    def _read(self) -> Record | None:
+        record = self._records.read()
+        if isinstance(record, str):
+            self._note(Note("state_not_read", Level.WARNING, {"why": record}))
+            return None
+        return record
+
+    def _check(self) -> Blocker | None:
+        spec = self.spec
+        if spec.cwd is not None and not Path(spec.cwd).is_dir():
+            return Blocker(BlockerKind.LAUNCHER, f"{spec.cwd} is not a directory", "make it, or set engine.vllm.cwd")
+        found = self._resolve(spec)
+        if isinstance(found, Blocker):
+            return found
+        try:
+            os.close(open_log(spec.log_file))
+        except OSError as exc:
+            why = f"{spec.log_file} cannot be opened: {exc.strerror}"
+            return Blocker(BlockerKind.LOG_FILE, why, "make it writable, or set engine.vllm.log_file")
+        return port_blocker(self._proc, spec.host, spec.port)
+
+    def _spawn(self, generation: int) -> ProcessTree:
+        found = self._resolve(self.spec)
+        if isinstance(found, Blocker):
+            raise LaunchError(f"launcher {self.spec.argv[0]}", found.why, found.remedy)
+        mark = f"{self._instance}.{generation}"
+        record = Record(generation, self._proc.boot_id(), self._me())
+        self._write(record)
+        pid = launch(found, self.spec, {**self.spec.env, MARKER: mark})
+        try:
+            start = self._start_of(pid)
+            self._write(replace(record, leader=Identity(pid, start)))
+            leader = Leader(pid, os.pidfd_open(pid), child=True)
+        except (OSError, LaunchError) as exc:
+            _undo(pid)
+            if isinstance(exc, LaunchError):
+                raise
+            raise LaunchError(f"launcher {self.spec.argv[0]}", str(exc), "see the limits of this host") from exc
+        origin = Origin(
+            leader=pid,
+            born=start,
+            marks=(mark,),
+            adopter=self._own if kernel.is_subreaper() else None,
+            session=os.getsid(0),
+        )
+        return ProcessTree(generation, leader, Family(self._proc, origin, self._own), self.spec.host)
+
+    def _write(self, record: Record) -> None:
+        try:
+            self._records.write(record)
+        except OSError as exc:
+            raise LaunchError("state directory", str(exc), "make room, or make it writable", errno=exc.errno) from exc
+
+    def _start_of(self, pid: int) -> int:
+        """Return when our child was launched. Its zombie stays until we reap it, so `pid` is certainly the child's."""
+        stat = self._proc.stat(pid)
+        if stat is None:
+            raise OSError(errno.ECHILD, "the exit of the launcher was taken by somebody else")
+        return stat.start
+
+    def _me(self) -> Identity:
+        stat = self._proc.stat(self._own)
+        if stat is None:
+            raise LaunchError("/proc", "does not show this daemon", "mount it without hidepid for this user")
+        return Identity(self._own, stat.start)
+
+    def _leftover(self, record: Record | None) -> ProcessTree | None:
+        if record is not None and record.boot_id == self._proc.boot_id():
+            daemon = self._proc.stat(record.daemon.pid)
+            if daemon and daemon.start == record.daemon.start and daemon.pid != self._own and not daemon.gone:
+                what, why = "the engine of this instance", f"its daemon lives as pid {daemon.pid}"
+                raise AlreadyRunningError(what, why, "stop that daemon, or set another state_dir")
+            if record.gone:
+                return None
+            leader = record.leader
+            born = leader.start if leader else record.daemon.start
+        elif record is not None:
+            return None
+        else:
+            leader, born = None, 0
+        # Any generation of this instance: with the lock held and the daemon dead, whoever bears its name is left over.
+        origin = Origin(leader.pid if leader else None, born, (f"{self._instance}.",))
+        family = Family(self._proc, origin, self._own)
+        found = [stat for stat in family.look() if not stat.gone]
+        if not found:
+            return None
+        generation = record.generation if record else newest_launch(self._proc, found)
+        head = leader or _head(found)
+        tree = held_leader(self._proc, head.pid, head.start, child=self._is_ours(head))
+        return ProcessTree(generation, tree, family, self.spec.host)
+
+    def _is_ours(self, head: Identity) -> bool:
+        stat = self._proc.stat(head.pid)
+        return stat is not None and stat.start == head.start and stat.parent == self._own
+
+
+def _head(found: list[Stat]) -> Identity:
+    """Choose the leader among members of which none was noted: the head of a session, else the oldest."""
+    first = min(found, key=lambda stat: (stat.pid != stat.session, stat.start, stat.pid))
+    return Identity(first.pid, first.start)
+
+
+def _undo(pid: int) -> None:
+    """End a launch that could not be completed. The child is unreaped, so the group is certainly its own."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.killpg(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        pidfd.reap(pid)

@@ -1,0 +1,57 @@
+"""One daemon for each state directory."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vllm_supervisor.errors import AlreadyRunningError, ConfigError, Problem
+
+
+class StateLock:
+    """The held lock. It ends with `release`, or with the process, however that ends; children do not inherit it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def release(self) -> None:
+        """Let another daemon in. Harmless a second time."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def lock_state_dir(state_dir: Path) -> StateLock:
+    """Make the directory where missing and lock it.
+
+    Raises AlreadyRunningError where another daemon holds it, which is then left untouched, and ConfigError where it
+    cannot be written.
+    """
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        remedy = "make it writable for this user, or set another directory"
+        problem = Problem("state directory", "state_dir", f"{state_dir} cannot be used: {exc.strerror}", remedy)
+        raise ConfigError((problem,)) from exc
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        os.close(fd)
+        who = f"pid {holder}" if holder.isdecimal() else "another daemon"
+        what, why = f"state directory {state_dir}", f"in use by {who}"
+        raise AlreadyRunningError(what, why, "stop that daemon, or set another state_dir") from exc
+    # The pid is for the message only: the lock is what counts, and it cannot be left behind by a crash.
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return StateLock(fd)

@@ -1,0 +1,96 @@
+"""What a daemon leaves on disk, so that the next one finds the engine that outlived it."""
+
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, told from later ones with its pid by its start in clock ticks since boot."""
+
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last launch. `leader` is None from just before the launch until just after it."""
+
+    generation: int
+    boot_id: str
+    daemon: Identity
+    leader: Identity | None = None
+    gone: bool = False
+
+
+class Records:
+    """`engine.json` and `instance-id` in the state directory, which the caller has locked. Blocking, briefly."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._file = state_dir / "engine.json"
+        self._id_file = state_dir / "instance-id"
+
+    def instance(self) -> str:
+        """Return the name of this instance, made up once for ever. Raises OSError."""
+        try:
+            return str(uuid.UUID(self._id_file.read_text().strip()))
+        except (FileNotFoundError, ValueError):
+            fresh = str(uuid.uuid4())
+            _write(self._id_file, fresh + "\n")
+            return fresh
+
+    def read(self) -> Record | str | None:
+        """Return the last launch, None where there was none, or in words why it cannot be read."""
+        try:
+            data = json.loads(self._file.read_bytes())
+            if data["version"] != _VERSION:
+                return f"{self._file} is of version {data['version']}"
+            return Record(
+                generation=int(data["generation"]),
+                boot_id=str(data["boot_id"]),
+                daemon=_identity(data["daemon"]),
+                leader=_identity(data["leader"]) if data["leader"] else None,
+                gone=bool(data["gone"]),
+            )
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            return f"{self._file} cannot be read: {exc.strerror}"
+        except (ValueError, KeyError, TypeError) as exc:
+            return f"{self._file} is damaged: {type(exc).__name__}: {exc}"
+
+    def write(self, record: Record) -> None:
+        """Replace the record in one step. Raises OSError, and then the old one stands."""
+        data: dict[str, object] = {
+            "version": _VERSION,
+            "generation": record.generation,
+            "boot_id": record.boot_id,
+            "daemon": _plain(record.daemon),
+            # The leader's session and group have its pid: it is launched as the head of both.
+            "leader": _plain(record.leader) if record.leader else None,
+            "gone": record.gone,
+        }
+        _write(self._file, json.dumps(data) + "\n")
+
+
+def _identity(data: dict[str, Any]) -> Identity:
+    return Identity(int(data["pid"]), int(data["start_ticks"]))
+
+
+def _plain(identity: Identity) -> dict[str, int]:
+    return {"pid": identity.pid, "start_ticks": identity.start}
+
+
+def _write(path: Path, text: str) -> None:
+    # No fsync: this is for a daemon that dies, not for a host that does, after which no engine is left to be found.
+    fresh = path.with_name(f"{path.name}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    fresh.replace(path)

@@ -1,0 +1,70 @@
+"""The launch itself: what a child gets, and nothing besides."""
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from vllm_supervisor.domain.spec import LaunchSpec
+from vllm_supervisor.errors import LaunchError
+
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+
+
+def open_log(path: str) -> int:
+    """Open the log for append, with its directories made; raises OSError.
+
+    The engine writes into the file itself: a pipe through the daemon would break vLLM when the daemon dies.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, _LOG_FLAGS, 0o640)
+
+
+def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
+    """Start the launcher and return its pid once it has been executed. Raises LaunchError. Blocking, about 1 ms.
+
+    The head of a session of its own, stdin from nowhere, output into the log, no other descriptor, an empty signal
+    mask. Signals have their default dispositions provided that `normalize_signals` ran in this process: doing it
+    between fork and exec needs a `preexec_fn`, which costs vfork, and with it tens of milliseconds in a grown daemon.
+    """
+    try:
+        log = open_log(spec.log_file)
+    except OSError as exc:
+        raise LaunchError("log file", f"{spec.log_file}: {exc.strerror}", "see engine.vllm.log_file") from exc
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # of this thread, and thereby of the child
+    try:
+        child = subprocess.Popen(  # noqa: S603  the operator's own launcher, never a shell
+            [executable, *spec.argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            close_fds=True,
+            cwd=spec.cwd,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:  # ValueError: a null byte in an argument
+        raise _explained(exc, executable, spec) from exc
+    finally:
+        os.close(log)
+    # Reaping is the engine's, by pidfd. Popen must neither warn that its child still runs nor wait for it.
+    child.returncode = 0
+    return child.pid
+
+
+def _explained(exc: OSError | ValueError, executable: str, spec: LaunchSpec) -> LaunchError:
+    what = f"launcher {spec.argv[0]}"
+    if isinstance(exc, ValueError):
+        return LaunchError(what, str(exc), "correct engine.vllm.launcher and extra_args")
+    if spec.cwd is not None and not Path(spec.cwd).is_dir():
+        return LaunchError(what, f"its directory {spec.cwd} does not exist", "correct engine.vllm.cwd", errno=exc.errno)
+    if exc.errno == errno.ENOENT and Path(executable).exists():
+        why = f"{executable} names an interpreter that does not exist"
+        return LaunchError(what, why, "reinstall it, or correct engine.vllm.launcher", errno=exc.errno)
+    if exc.errno == errno.ENOEXEC:
+        why = f"{executable} is neither a program nor a script with a #! line"
+        return LaunchError(what, why, "correct engine.vllm.launcher", errno=exc.errno)
+    why = f"{executable} cannot be executed: {exc.strerror}"
+    return LaunchError(what, why, "correct engine.vllm.launcher", errno=exc.errno)
