@@ -32,6 +32,7 @@ from vllm_supervisor.domain.messages import (
 )
 from vllm_supervisor.domain.model import (
     DEAD_OUTCOMES,
+    FAULTS,
     Cause,
     Intent,
     Needs,
@@ -109,6 +110,12 @@ def _forgive(state: State) -> State:
     return replace(state, failures=0, never_ready=0, blocked=0, blocker=None)
 
 
+def _pardon(state: State) -> State:
+    """Forgive, the end under way included: the next launch follows at once, though it is still a restart."""
+    state = _forgive(state)
+    return replace(state, cause=Cause.STOP, next_cause=state.cause) if state.cause in FAULTS else state
+
+
 def _start_asked(state: State, now: float, policy: Policy) -> Result:
     if state.intent is Intent.EXIT:
         return state, (Refuse("the daemon is ending"),)
@@ -117,10 +124,9 @@ def _start_asked(state: State, now: float, policy: Policy) -> Result:
         case Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             return state, ()
         case Phase.STOPPING | Phase.KILLING | Phase.REAPING:
-            # Not a failure any more: the next launch follows at once.
-            return replace(_forgive(state), cause=Cause.STOP), ()
-        case _ if state.process is not None:
-            return kill(_forgive(state), now, policy)
+            return _pardon(state), ()
+        case _ if state.occupied:
+            return kill(_pardon(state), now, policy)
         case _:
             return start(_forgive(state), now)
 
@@ -134,7 +140,7 @@ def _stop_asked(state: State, event: StopAsked, now: float, policy: Policy) -> R
 def _shutdown_asked(state: State, now: float, policy: Policy) -> Result:
     again = state.intent is Intent.EXIT
     state = replace(state, intent=Intent.EXIT)
-    if state.phase is Phase.FAILED and state.process is not None:
+    if state.phase is Phase.FAILED and state.occupied:
         return leave(state, now, 11)
     return _bring_down(state, now, policy, drain=not again)
 
@@ -145,13 +151,13 @@ def _bring_down(state: State, now: float, policy: Policy, *, drain: bool) -> Res
     match state.phase:
         case Phase.READY | Phase.UNHEALTHY:
             return stop(state, now, policy, Cause.STOP, drain=drain)
-        case Phase.STARTING if state.process is not None or state.spawning:
+        case Phase.STARTING if state.occupied:
             return stop(state, now, policy, Cause.STOP, drain=False)
         case Phase.STOPPING if state.draining and not drain:
             return terminate(state, now, policy)
         case Phase.STOPPING | Phase.KILLING | Phase.REAPING:
             return state, ()
-        case Phase.FAILED if state.process is not None:
+        case Phase.FAILED if state.occupied:
             return state, ()
         case Phase.STOPPED if state.intent is Intent.DOWN:
             return state, ()
@@ -167,7 +173,7 @@ def _restart_asked(state: State, event: RestartAsked, now: float, policy: Policy
     match state.phase:
         case Phase.READY | Phase.UNHEALTHY:
             return stop(state, now, policy, event.cause, drain=event.drain)
-        case Phase.STARTING if state.process is not None or state.spawning:
+        case Phase.STARTING if state.occupied:
             return stop(state, now, policy, event.cause, drain=False)
         case Phase.STARTING:
             return state, ()
@@ -177,7 +183,7 @@ def _restart_asked(state: State, event: RestartAsked, now: float, policy: Policy
             return replace(state, cause=event.cause), ()
         case Phase.STOPPED:
             return start(state, now)
-        case _ if state.process is not None:
+        case _ if state.occupied:
             return kill(replace(state, cause=event.cause), now, policy)
         case _:
             return start(replace(state, next_cause=state.next_cause or event.cause), now)
@@ -185,7 +191,7 @@ def _restart_asked(state: State, event: RestartAsked, now: float, policy: Policy
 
 def _adopted(state: State, event: Adopted, now: float, policy: Policy) -> Result:
     """Take over what an earlier daemon left, in order to end it. Only a machine without an engine can."""
-    if state.process is not None or state.spawning or state.phase is not Phase.STOPPED:
+    if state.occupied or state.phase is not Phase.STOPPED:
         return state, ()
     process = Process(event.pid, event.leader_alive)
     adopted = replace(state, generation=event.generation, process=process, cause=Cause.LEFTOVER)
@@ -220,7 +226,9 @@ def _deadline_met(state: State, now: float, policy: Policy) -> Result:
         case Phase.KILLING | Phase.REAPING:
             if state.intent is Intent.EXIT:
                 return leave(state, now, 11)
-            return fail(state, now, policy, "members of the engine survived SIGKILL")
+            survived = state.process is not None
+            why = "members of the engine survived SIGKILL" if survived else "the launch neither succeeded nor failed"
+            return fail(state, now, policy, why)
         case Phase.BACKOFF:
             return start(state, now)
         case Phase.FAILED:
@@ -267,7 +275,7 @@ def _blocked(state: State, event: Blocked, now: float, policy: Policy, u: float)
         after = replace(after, blocked=state.blocked + 1, blocker=event.blocker)
         return replace(after, deadline=now + backoff_delay(after.blocked, policy, u)), effects
     if state.spawning:
-        return settle(state, now, policy, u)
+        return settle(replace(state, blocked=0, blocker=None), now, policy, u)
     return state, ()
 
 

@@ -224,6 +224,11 @@ class State:
         """Whether this generation's leader runs."""
         return self.process is not None and self.process.leader_alive
 
+    @property
+    def occupied(self) -> bool:
+        """Whether an engine exists, or may yet come of a launch that is out: none may be launched beside it."""
+        return self.process is not None or self.spawning
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:

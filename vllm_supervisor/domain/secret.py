@@ -1,17 +1,21 @@
 """A value that cannot be printed by accident."""
 
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Final, NoReturn, Self
 
 MASK = "***"
 _MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
-@dataclass(frozen=True, slots=True)
 class Secret:
-    """A key or token. `str`, `repr`, `format` and JSON show a mask; `reveal` is the only way to the value."""
+    """A key or token. `str`, `repr` and `format` show a mask; `reveal` is the only way to the value.
 
-    _value: str = field(repr=False)
+    Not a dataclass: `dataclasses.asdict` of whatever holds it would open it and hand out the value.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value: Final = value
 
     def reveal(self) -> str:
         """Return the value, to be handed to the one who needs it and to nobody else."""
@@ -22,6 +26,15 @@ class Secret:
 
     def __repr__(self) -> str:
         return f"Secret({MASK!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not written anywhere")

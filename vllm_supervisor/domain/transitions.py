@@ -84,10 +84,10 @@ def fail(state: State, now: float, policy: Policy, why: str) -> Result:
     """Give up until an operator, or `retry_failed_every`, says otherwise."""
     after, effects = enter(state, Phase.FAILED, now, why)
     if policy.exit_when_failed:
-        after, more = leave(replace(after, fail_why=why), now, 11 if state.process else 10)
+        after, more = leave(after, now, 11 if state.occupied else 10)
         return after, (*effects, *more)
     # Members that survive SIGKILL are waited for, not launched over.
-    retry = policy.retry_failed_every > 0 and state.process is None
+    retry = policy.retry_failed_every > 0 and not state.occupied
     deadline = now + policy.retry_failed_every if retry else None
     return replace(after, fail_why=why, deadline=deadline), effects
 
@@ -101,7 +101,7 @@ def settle(state: State, now: float, policy: Policy, u: float) -> Result:
         return enter(state, Phase.STOPPED, now)
     if state.cause not in FAULTS:
         wished = state.cause in (Cause.REQUESTED, Cause.CONFIG)
-        return start(replace(state, next_cause=state.cause if wished else None), now)
+        return start(replace(state, next_cause=state.cause if wished else state.next_cause), now)
     state = replace(
         state,
         next_cause=state.cause,
