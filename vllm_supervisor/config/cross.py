@@ -1,0 +1,161 @@
+"""Checks across keys: what no value shows by itself."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vllm_supervisor.config import launcher, paths, vllm_args
+from vllm_supervisor.config.engine import JOURNAL, VllmSettings
+from vllm_supervisor.config.layers import Layers
+from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.config.yamlfile import Loc, dotted, read
+from vllm_supervisor.errors import ConfigError, Problem
+
+_VLLM: Loc = ("engine", "vllm")
+_ANY_HOST = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with, not bound to
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """Something wrong, or worth a warning, at `loc`; moot where one of `uses` was refused already."""
+
+    loc: Loc
+    why: str
+    remedy: str
+    uses: tuple[Loc, ...] = ()
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    settings: Settings
+    layers: Layers
+    environ: Mapping[str, str]
+    args: vllm_args.VllmArgs = field(default_factory=vllm_args.VllmArgs)
+
+    @property
+    def vllm(self) -> VllmSettings:
+        return self.settings.engine.vllm
+
+
+def vllm_flags(settings: Settings) -> vllm_args.VllmArgs:
+    """Read the flags in `extra_args`; a `--config` file is looked for where vLLM would run."""
+    vllm = settings.engine.vllm
+    base = Path(vllm.cwd or ".")
+    return vllm_args.read(vllm.extra_args, lambda name: read(base / name), grace=vllm.stop.grace)
+
+
+def check(settings: Settings, layers: Layers, environ: Mapping[str, str], refused: set[Loc]) -> list[Problem]:
+    """Add problems to `layers` and return the warnings."""
+    case = _Case(settings, layers, environ, vllm_flags(settings))
+    warnings: list[Problem] = []
+    for finding in (finding for look in _LOOKS for finding in look(case)):
+        if any(use in refused or use in layers.broken for use in (finding.loc, *finding.uses)):
+            continue
+        problem = Problem(layers.where(finding.loc), dotted(finding.loc), finding.why, finding.remedy)
+        (layers.problems if finding.fatal else warnings).append(problem)
+    return warnings
+
+
+def _backoff(case: _Case) -> Iterable[_Finding]:
+    least, most = (*_VLLM, "restart", "min_backoff"), (*_VLLM, "restart", "max_backoff")
+    restart = case.vllm.restart
+    if restart.max_backoff < restart.min_backoff:
+        at = most if case.layers.given(most) else least
+        why = f"max_backoff ({restart.max_backoff:g}) is below min_backoff ({restart.min_backoff:g})"
+        yield _Finding(at, why, "raise max_backoff or lower min_backoff", (least, most))
+
+
+def _aliases(case: _Case) -> Iterable[_Finding]:
+    key = (*_VLLM, "model_aliases")
+    names = {case.vllm.model, *case.args.served_names, *case.args.lora_names}
+    for alias, target in case.vllm.model_aliases.items():
+        loc = (*key, alias)
+        if not target.strip():
+            yield _Finding(loc, "the alias has an empty target", "name the served model it stands for, or remove it")
+        elif not alias.strip():
+            yield _Finding(loc, "the alias has an empty name", "name it, or remove it")
+        elif target not in names:
+            why = f"{target!r} is not the model, a --served-model-name or a --lora-modules name"
+            remedy = f"name one of: {', '.join(sorted(names))}"
+            uses = (key, (*_VLLM, "model"), (*_VLLM, "extra_args"))
+            yield _Finding(loc, why, remedy, uses, fatal=False)
+
+
+def _flags(case: _Case) -> Iterable[_Finding]:
+    key = (*_VLLM, "extra_args")
+    for remark in case.args.remarks:
+        element = (*key, remark.index)
+        loc = element if case.layers.given(element) else key
+        yield _Finding(loc, remark.why, remark.remedy, (key,), fatal=remark.fatal)
+
+
+def _launcher(case: _Case) -> Iterable[_Finding]:
+    program = launcher.outside(case.vllm.launcher)
+    if program is not None:
+        why = f"{program} puts the engine outside our process tree, where it cannot be stopped with proof"
+        yield _Finding((*_VLLM, "launcher"), why, "launch vLLM itself, such as [vllm, serve]")
+
+
+def _log_file(case: _Case) -> Iterable[_Finding]:
+    name = case.vllm.log_file
+    why = None if name == JOURNAL else paths.why_not_writable(Path(name).absolute())
+    if why is not None:
+        remedy = "make it writable, or set engine.vllm.log_file elsewhere"
+        yield _Finding((*_VLLM, "log_file"), f"{name} cannot be written: {why}", remedy)
+
+
+def _socket(case: _Case) -> Iterable[_Finding]:
+    loc = ("control", "socket")
+    try:
+        path = paths.control_socket(case.settings, case.environ)
+    except ConfigError as error:
+        yield _Finding(loc, error.problems[0].why, error.problems[0].remedy)
+        return
+    length = len(str(path).encode(errors="surrogateescape"))
+    if length > paths.MAX_SOCKET_PATH:
+        why = f"the path of the socket has {length} bytes, Linux allows {paths.MAX_SOCKET_PATH}"
+        yield _Finding(loc, why, "give a shorter path")
+
+
+def _ports(case: _Case) -> Iterable[_Finding]:
+    metrics, vllm = case.settings.metrics, case.vllm
+    same_host = metrics.host == vllm.host or bool({metrics.host, vllm.host} & _ANY_HOST)
+    if metrics.enabled and same_host and metrics.port == vllm.port:
+        ours, theirs = ("metrics", "port"), (*_VLLM, "port")
+        loc = ours if case.layers.given(ours) else theirs
+        yield _Finding(loc, f"vLLM and our metrics cannot both listen on {vllm.port}", "change one", (ours, theirs))
+
+
+def _key(case: _Case) -> Iterable[_Finding]:
+    key, variable = (*_VLLM, "api_key"), (*_VLLM, "env", "VLLM_API_KEY")
+    ours = case.vllm.api_key.get_secret_value() if case.vllm.api_key else None
+    theirs = case.vllm.env.get("VLLM_API_KEY")
+    if theirs and theirs != ours:
+        why = "vLLM would demand a key that the probes do not have"
+        yield _Finding(variable, why, "set engine.vllm.api_key instead", (key, (*_VLLM, "env")))
+    elif ours is None and theirs is None and case.environ.get("VLLM_API_KEY"):
+        why = "VLLM_API_KEY is in the environment, so vLLM demands a key, and the probes have none"
+        yield _Finding(key, why, "set api_key: ${VLLM_API_KEY}, or unset the variable", fatal=False)
+
+
+def _clamp(case: _Case) -> Iterable[_Finding]:
+    own, told = case.vllm.concurrency, case.settings.concurrency
+    loc = ("resources", "max_concurrent_jobs")
+    if told < own:
+        why = f"lowers the advertised concurrency from {own} to {told}"
+        yield _Finding(loc, why, "raise it, or lower engine.vllm.concurrency", ((*_VLLM, "concurrency"),), fatal=False)
+
+
+_Look = Callable[[_Case], Iterable[_Finding] | Iterator[_Finding]]
+_LOOKS: tuple[_Look, ...] = (
+    _backoff,
+    _aliases,
+    _flags,
+    _launcher,
+    _log_file,
+    _socket,
+    _ports,
+    _key,
+    _clamp,
+)

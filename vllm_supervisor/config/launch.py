@@ -1,0 +1,150 @@
+"""From settings to what the rest of the house works with: numbers, a command, an address."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from vllm_supervisor.config.cross import vllm_flags
+from vllm_supervisor.config.engine import JOURNAL
+from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.domain.model import Policy
+from vllm_supervisor.domain.secret import MASK, Secret, is_secret_name
+from vllm_supervisor.domain.spec import EngineSpec, LaunchSpec
+
+# vLLM complains of VLLM_* names that it does not know; the others are the daemon's own dealings with systemd, and an
+# engine that used them would speak in the daemon's name.
+_OURS = frozenset(
+    {
+        "NOTIFY_SOCKET",
+        "CREDENTIALS_DIRECTORY",
+        "RUNTIME_DIRECTORY",
+        "STATE_DIRECTORY",
+        "LOGS_DIRECTORY",
+        "CACHE_DIRECTORY",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+    }
+)
+_OUR_PREFIXES = ("VLLM_SUPERVISOR__", "WATCHDOG_", "LISTEN_")
+
+_NOT_SECRET = ("tokenizer", "tokens", "token-ids", "token-threshold", "keyfile")
+"""Parts of vLLM's own flags that match the marks of a secret and are none: `--max-num-batched-tokens`."""
+
+_MIN_SECRET = 4
+"""Shorter values are not searched for inside others: masking every `1` would hide everything."""
+
+
+def policy(settings: Settings) -> Policy:
+    """Return the numbers that decide."""
+    vllm = settings.engine.vllm
+    return Policy(
+        restart_enabled=vllm.restart.enabled,
+        min_backoff=vllm.restart.min_backoff,
+        max_backoff=vllm.restart.max_backoff,
+        healthy_reset=vllm.restart.healthy_reset,
+        never_ready_limit=vllm.restart.never_ready_limit,
+        retry_failed_every=vllm.restart.retry_failed_every,
+        exit_when_failed=vllm.restart.exit_when_failed,
+        startup_timeout=vllm.startup.timeout,
+        probe_interval=vllm.probe.interval,
+        failure_threshold=vllm.probe.failure_threshold,
+        restart_after=vllm.probe.restart_after,
+        drain_timeout=vllm.stop.drain_timeout,
+        stop_grace=vllm.stop.grace,
+    )
+
+
+def launch_spec(settings: Settings, environ: Mapping[str, str]) -> LaunchSpec:
+    """Return how vLLM is launched by a daemon whose environment is `environ`.
+
+    `log_file` may also be `journal`. The marker of a generation is added by whoever launches it.
+    """
+    vllm = settings.engine.vllm
+    argv = (*vllm.launcher, vllm.model, "--host", vllm.host, "--port", str(vllm.port), *vllm.extra_args)
+    env = {name: value for name, value in environ.items() if name not in _OURS and not name.startswith(_OUR_PREFIXES)}
+    # setproctitle, which vLLM uses, erases /proc/PID/environ, and with it the marker, unless told not to.
+    env.setdefault("SPT_NOENV", "1")
+    env |= vllm.env
+    if vllm.api_key is not None:
+        env["VLLM_API_KEY"] = vllm.api_key.get_secret_value()
+    return LaunchSpec(
+        argv=argv,
+        env=env,
+        cwd=str(Path(vllm.cwd).absolute()) if vllm.cwd else None,
+        log_file=vllm.log_file if vllm.log_file == JOURNAL else str(Path(vllm.log_file).absolute()),
+        host=vllm.host,
+        port=vllm.port,
+    )
+
+
+def engine_spec(settings: Settings) -> EngineSpec:
+    """Return how the engine is asked, and what it is advertised as."""
+    vllm = settings.engine.vllm
+    flags = vllm_flags(settings)
+    return EngineSpec(
+        base_url=f"{'https' if flags.tls else 'http'}://{_reachable(vllm.host)}:{vllm.port}",
+        health_path=vllm.health_path,
+        model=flags.served_names[0] if flags.served_names else vllm.model,
+        aliases=dict(vllm.model_aliases),
+        api_key=Secret(vllm.api_key.get_secret_value()) if vllm.api_key else None,
+        warmup=vllm.startup.warmup,
+        probe_timeout=vllm.probe.timeout,
+        concurrency=settings.concurrency,
+        timeout=vllm.timeout,
+        revision=flags.revision,
+    )
+
+
+def _reachable(host: str) -> str:
+    """Return the address to connect to, for one that is listened on, as it stands in a URL."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"  # noqa: PLR2004 - the version of IP
+    return host if address.version == 4 else f"[{host}]"  # noqa: PLR2004 - the version of IP
+
+
+def masked_argv(spec: LaunchSpec, secrets: Iterable[Secret] = ()) -> tuple[str, ...]:
+    """Return the command as it may be shown: what follows a secret's name, and every known secret, as `***`."""
+    hidden = _hidden(spec, secrets)
+    shown: list[str] = []
+    after_name = False
+    for word in spec.argv:
+        name, equals, _ = word.partition("=")
+        if after_name and not word.startswith("--"):
+            shown.append(MASK)
+        elif equals and _names_secret(name):
+            shown.append(f"{name}={MASK}")
+        else:
+            shown.append(_masked(word, hidden))
+        after_name = word.startswith("--") and not equals and _names_secret(word)
+    return tuple(shown)
+
+
+def added_env(spec: LaunchSpec, environ: Mapping[str, str], secrets: Iterable[Secret] = ()) -> dict[str, str]:
+    """Return the variables that vLLM gets and the daemon does not have so, secrets as `***`, sorted."""
+    hidden = _hidden(spec, secrets)
+    return {
+        name: MASK if is_secret_name(name) else _masked(value, hidden)
+        for name, value in sorted(spec.env.items())
+        if environ.get(name) != value
+    }
+
+
+def _hidden(spec: LaunchSpec, secrets: Iterable[Secret]) -> frozenset[str]:
+    key = spec.env.get("VLLM_API_KEY", "")
+    values = {secret.reveal() for secret in secrets} | {key}
+    return frozenset(value for value in values if len(value) >= _MIN_SECRET)
+
+
+def _masked(text: str, hidden: frozenset[str]) -> str:
+    for value in hidden:
+        text = text.replace(value, MASK)
+    return text
+
+
+def _names_secret(name: str) -> bool:
+    option = name.lower().replace("_", "-")
+    return is_secret_name(name) and not any(part in option for part in _NOT_SECRET)
