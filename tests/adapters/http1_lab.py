@@ -142,6 +142,8 @@ def running(
     async def main() -> None:
         with anyio.CancelScope() as scope:
             here = asyncio.get_running_loop()
+            # What a callback raises ends there, loudly in a log and unseen by a test.
+            here.set_exception_handler(lambda _, context: lab.failed.append((None, AssertionError(repr(context)))))
             stop.append(lambda: here.call_soon_threadsafe(scope.cancel))
             async with anyio.create_task_group() as tasks:
                 await tasks.start(
