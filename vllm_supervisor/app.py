@@ -1,0 +1,173 @@
+"""The composition root: a configuration becomes a running daemon, and its end becomes an exit status."""
+
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from vllm_supervisor import __version__
+from vllm_supervisor.adapters import http1, logs, sockets, systemd
+from vllm_supervisor.adapters.engine_http import HttpEngineClient
+from vllm_supervisor.adapters.logtail import LogFile
+from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
+from vllm_supervisor.adapters.prometheus import PrometheusObserver
+from vllm_supervisor.config.launch import engine_spec, launch_spec, policy
+from vllm_supervisor.config.load import Loaded
+from vllm_supervisor.config.paths import control_socket, state_dir
+from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
+from vllm_supervisor.ports import Level, Note, Observer, Request
+from vllm_supervisor.runtime.api import Api
+from vllm_supervisor.runtime.headline import Headline
+from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.supervisor import Clock, Supervisor
+
+
+def main(loaded: Loaded) -> int:
+    """Run the daemon until it is told to end. Raises SupervisorError where it cannot begin."""
+    normalize_signals()
+    vllm_log = loaded.settings.logging
+    logger = logs.configure(vllm_log.format, vllm_log.level)
+    with ExitStack() as held:
+        daemon = Daemon(loaded, logger, held)
+        return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+class Daemon:
+    """Everything that one daemon consists of. What it holds (locks, sockets) is let go by `held`."""
+
+    def __init__(self, loaded: Loaded, logger: FilteringBoundLogger, held: ExitStack) -> None:
+        settings = loaded.settings
+        environ = dict(os.environ)
+        self._logger = logger
+        self._loaded = loaded
+        self._notifier = systemd.Notifier(os.environ)
+        passed = systemd.listen_fds(os.environ)
+        state = state_dir(settings, environ)
+        held.enter_context(lock_state_dir(state))
+        self._control = self._open_control(environ, passed)
+        held.callback(self._control.close)
+        self._metrics: socket.socket | None = None
+        if settings.metrics.enabled:
+            self._metrics = held.enter_context(sockets.bind_tcp(settings.metrics.host, settings.metrics.port))
+        self._state_dir = state
+        self._launch = launch_spec(settings, environ)
+
+    def _open_control(
+        self, environ: Mapping[str, str], passed: Iterable[tuple[str, socket.socket]]
+    ) -> sockets.ControlSocket:
+        for _, sock in passed:
+            return sockets.adopt_control(sock)
+        control = self._loaded.settings.control
+        group = None if control.group is None else str(control.group)
+        return sockets.bind_control(control_socket(self._loaded.settings, environ), mode=control.mode, group=group)
+
+    async def run(self) -> int:
+        """Serve the control socket, own the engine, and return the exit status."""
+        become_subreaper()
+        supervisor, api = self._compose()
+        async with anyio.create_task_group() as group:
+            serve = partial(http1.serve, peer_of=sockets.peer_of, on_error=self._request_failed)
+            counted = self._count_requests(api)
+            await group.start(partial(serve, [self._control.socket], api.control, on_request=counted))
+            if self._metrics is not None:
+                await group.start(partial(serve, [self._metrics], api.public, on_request=counted))
+            await group.start(self._take_signals, supervisor)
+            self._announce()
+            supervisor.post(StartAsked())
+            status = await supervisor.run()
+            # The control socket outlives the engine: it answered until here, and ends last.
+            self._notifier.stopping("stopped")
+            group.cancel_scope.cancel()
+        self._logger.info("ended", status=status)
+        return status
+
+    def _compose(self) -> tuple[Supervisor, Api]:
+        settings = self._loaded.settings
+        spec = engine_spec(settings)
+        clock = Clock(now=time.monotonic, wall=time.time, u=random.SystemRandom().random)
+        recorder = Recorder(clock.wall)
+        log_observer = logs.LogObserver(self._logger)
+        self._prometheus = PrometheusObserver(__version__, clock.now())
+        headline = Headline(self._notifier.status)
+        observers: list[Observer] = [recorder, log_observer, self._prometheus, headline]
+
+        def note(message: Note) -> None:
+            for observer in observers:
+                observer.noted(message)
+
+        launcher = EngineLauncher(self._launch, self._state_dir, note=note)
+        client = HttpEngineClient(spec)
+        supervisor = Supervisor(
+            launcher,
+            client,
+            spec,
+            policy(settings),
+            observers,
+            clock,
+            last_generation=launcher.last_generation(),
+        )
+
+        def exposition() -> bytes:
+            described = supervisor.facts.described
+            self._prometheus.described(spec.model, spec.revision, described.version if described else None)
+            return self._prometheus.exposition(clock.now())
+
+        admins = {0, os.geteuid(), *settings.control.admins}
+        return supervisor, Api(supervisor, recorder, LogFile(Path(self._launch.log_file)), exposition, admins)
+
+    def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:
+        def counted(request: Request, status: int, seconds: float) -> None:
+            del seconds
+            self._prometheus.requested(api.route(request.path), status)
+
+        return counted
+
+    def _request_failed(self, request: Request | None, error: BaseException) -> None:
+        where = request.path if request else "accept"
+        self._logger.error("request_failed", route=where, error=repr(error))
+
+    async def _take_signals(self, supervisor: Supervisor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for signum in signals:
+                name = signal.Signals(signum).name
+                if signum == signal.SIGHUP:
+                    detail = "this version cannot reload; use restart of the service for a new configuration"
+                    supervisor.post(Note("signal_ignored", Level.WARNING, {"signal": name, "detail": detail}))
+                    continue
+                supervisor.post(Note("signal_received", Level.INFO, {"signal": name}))
+                supervisor.post(ShutdownAsked())
+
+    def _announce(self) -> None:
+        for warning in self._loaded.warnings:
+            self._logger.warning("configuration", detail=warning)
+        metrics = ""
+        if self._metrics is not None:
+            host, port = self._metrics.getsockname()[:2]
+            metrics = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        self._logger.info("started", version=__version__, socket=self._control.path, metrics=metrics or None)
+        self._notifier.ready("control socket answers")
+        if not logs.under_journal(sys.stderr, os.environ):
+            print(self._greeting(metrics), flush=True)  # noqa: T201 -- for whoever started us by hand
+
+    def _greeting(self, metrics: str) -> str:
+        path = self._control.path
+        lines = [
+            f"control socket  {path}",
+            f"metrics         {metrics or 'off'}",
+            f"vLLM's log      {self._launch.log_file}",
+            "",
+            "Next, in another terminal:",
+            f"  vllm-supervisor wait --socket {path}",
+            f"  vllm-supervisor status --socket {path}",
+        ]
+        return "\n".join(lines)
