@@ -1,6 +1,6 @@
 """What is known beyond the machine's state, and the status object that both add up to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -9,6 +9,7 @@ from vllm_supervisor.domain.engine import EngineMetrics
 from vllm_supervisor.domain.messages import Adopted, Event, LeaderExited, Probed, Spawned
 from vllm_supervisor.domain.model import RESTART_REASONS, Cause, ExitStatus, Outcome, Phase, State, public_state
 from vllm_supervisor.domain.spec import EngineSpec
+from vllm_supervisor.ports import Member
 
 Json = dict[str, object]
 
@@ -64,12 +65,17 @@ class Facts:
     progress: StartProgressed | None = None
     described: Described | None = None
     metrics: EngineMetrics | None = None
+    survivors: tuple[Member, ...] = ()
+    """Members that SIGKILL did not end."""
 
 
 def learn_step(facts: Facts, before: State, event: Event, after: State, now: float, wall: float) -> Facts:
     """Return the facts after one step of the machine."""
     if after.phase is not before.phase:
         facts = replace(facts, since_wall=wall)
+    if after.process is None and before.process is not None:
+        # Nobody is left to have a load.
+        facts = replace(facts, metrics=None, survivors=())
     if after.generation != before.generation or isinstance(event, Adopted):
         facts = replace(facts, last_ok_at=None, latency=None, progress=None, described=None, metrics=None)
     match event:
@@ -148,7 +154,13 @@ def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
         if state.blocker is None
         else {"kind": state.blocker.kind.value, "why": state.blocker.why, "remedy": state.blocker.remedy},
         "fail_why": state.fail_why,
+        "survivors": named(facts.survivors),
     }
+
+
+def named(members: Sequence[Member]) -> list[Json]:
+    """Return members as they are shown: pid, name and the kernel's letter for their state."""
+    return [{"pid": member.pid, "name": member.name, "state": member.state} for member in members]
 
 
 def _phase(state: State, facts: Facts) -> Json:
@@ -160,6 +172,8 @@ def _phase(state: State, facts: Facts) -> Json:
         name = "draining"
     elif state.phase is Phase.BACKOFF and state.blocker is not None:
         detail = state.blocker.why
+    elif state.phase is Phase.FAILED:
+        detail = ", ".join([state.fail_why or "", *(f"{m.name} (pid {m.pid}, {m.state})" for m in facts.survivors)])
     return {"name": name, "progress": None, "detail": detail, "eta_s": None}
 
 

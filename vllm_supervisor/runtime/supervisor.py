@@ -7,11 +7,12 @@ immutable `state` and `facts`, and such a read never decides about the engine.
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from vllm_supervisor.domain.machine import needs, step
 from vllm_supervisor.domain.messages import (
@@ -23,11 +24,12 @@ from vllm_supervisor.domain.messages import (
     Quit,
     Record,
     Refuse,
+    ShutdownAsked,
     Signal,
     Spawn,
     Spawned,
 )
-from vllm_supervisor.domain.model import Blocker, BlockerKind, Needs, Policy, State
+from vllm_supervisor.domain.model import Blocker, BlockerKind, Needs, Phase, Policy, State
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.errors import LaunchError
 from vllm_supervisor.ports import Engine, EngineClient, Launcher, Level, Note, Observer
@@ -86,6 +88,7 @@ class Supervisor:
         self._mail = anyio.Event()
         self._scopes: dict[Hashable, anyio.CancelScope] = {}
         self._status: int | None = None
+        self._ended = False
 
     @property
     def state(self) -> State:
@@ -106,9 +109,12 @@ class Supervisor:
         return known.advertised_models(self._state, self._facts, self.spec)
 
     def post(self, item: Event | known.Fact | Note | Asked) -> None:
-        """Put something into the mailbox. Never waits."""
-        self._mailbox.append(item)
-        self._mail.set()
+        """Put something into the mailbox. Never waits. Once `run` has ended, requests are refused."""
+        if self._ended:
+            self._turn_away(item)
+        else:
+            self._mailbox.append(item)
+            self._mail.set()
 
     async def ask(self, event: Event) -> str | None:
         """Have the machine take an operator's request. Returns why it was refused, or None."""
@@ -120,11 +126,24 @@ class Supervisor:
     async def run(self) -> int:
         """Run until told to end. Cancelling it leaves the engine as it is."""
         status = 0
-        async with anyio.create_task_group() as group:
-            await self._adopt()
-            status = await self._loop(group)
-            group.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as group:
+                await self._adopt()
+                status = await self._loop(group)
+                group.cancel_scope.cancel()
+        finally:
+            self._ended = True
+            while self._mailbox:
+                self._turn_away(self._mailbox.popleft())
         return status
+
+    def _turn_away(self, item: Event | known.Fact | Note | Asked) -> None:
+        """Treat what nobody will handle any more: whoever asked would wait for ever."""
+        if isinstance(item, Asked):
+            item.refused = "the daemon has ended"
+            item.done.set()
+        elif isinstance(item, Note):
+            self._tell(item)
 
     async def _loop(self, group: TaskGroup) -> int:
         while self._status is None:
@@ -133,10 +152,20 @@ class Supervisor:
         return self._status
 
     async def _adopt(self) -> None:
-        leftover = await self._launcher.leftover()
-        if leftover is not None:
-            self._take(leftover)
-            self._urgent.append(Adopted(leftover.generation, leftover.pid, leftover.leader_alive))
+        """Look for what an earlier daemon left. Without an answer nothing is launched: two engines would be worse."""
+        while True:
+            try:
+                leftover = await self._launcher.leftover()
+            except Exception as error:  # noqa: BLE001 -- told and tried again, as any task of ours
+                self._tell(Note("internal_error", Level.ERROR, {"where": "leftover", "error": repr(error)}))
+                await anyio.sleep(RETRY)
+                if any(isinstance(item, ShutdownAsked) for item in self._mailbox):
+                    return
+                continue
+            if leftover is not None:
+                self._take(leftover)
+                self._urgent.append(Adopted(leftover.generation, leftover.pid, leftover.leader_alive))
+            return
 
     def _take(self, engine: Engine) -> None:
         self._engine = engine
@@ -151,6 +180,8 @@ class Supervisor:
             if wake_at is not None and self._clock.now() >= wake_at:
                 return DeadlinePassed()
             if self._mailbox:
+                # However full the mailbox is, others get their turn: the control socket answers in any state.
+                await checkpoint()
                 return self._mailbox.popleft()
             self._mail = anyio.Event()
             with anyio.move_on_after(math.inf if wake_at is None else wake_at - self._clock.now()):
@@ -162,8 +193,7 @@ class Supervisor:
     async def _handle(self, item: Event | known.Fact | Note | Asked) -> None:
         match item:
             case Note():
-                for observer in self._observers:
-                    observer.noted(item)
+                self._tell(item)
             case known.Described() | known.Looked() | known.StartProgressed():
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
@@ -172,6 +202,10 @@ class Supervisor:
                 item.done.set()
             case _:
                 await self._step(item)
+
+    def _tell(self, note: Note) -> None:
+        for observer in self._observers:
+            observer.noted(note)
 
     async def _step(self, event: Event) -> str | None:
         """Step the machine; return why an operator's request was refused, if it was."""
@@ -196,6 +230,8 @@ class Supervisor:
             case Record():
                 for observer in self._observers:
                     observer.recorded(effect)
+                if effect.after in (Phase.FAILED, Phase.EXITED):
+                    await self._name_survivors(effect.after)
             case Spawn():
                 self._urgent.append(await self._spawn(effect.generation))
             case Signal():
@@ -225,6 +261,19 @@ class Supervisor:
             self.post(Note("internal_error", Level.ERROR, {"where": "signal", "error": repr(error)}))
         else:
             self.post(Note("signal_sent", Level.INFO, {"signal": effect.signal.value, "members": reached}))
+
+    async def _name_survivors(self, phase: Phase) -> None:
+        """Say which members SIGKILL did not end, where that is why we give up."""
+        known_already = phase is Phase.EXITED and self._facts.survivors
+        if self._engine is None or known_already:
+            return
+        try:
+            survivors = await self._engine.members()
+        except Exception as error:  # noqa: BLE001 -- the phase stands without their names
+            self.post(Note("internal_error", Level.ERROR, {"where": "members", "error": repr(error)}))
+            return
+        self._facts = replace(self._facts, survivors=survivors)
+        self.post(Note("members_survived", Level.ERROR, {"members": known.named(survivors)}))
 
     # --- tasks
 

@@ -50,7 +50,10 @@ async def watch_leader(engine: Engine, post: Post) -> None:
 async def prove(engine: Engine, launcher: Launcher, post: Post) -> None:
     """Tell when no member is left."""
     await engine.wait_gone()
-    launcher.forget(engine.generation)
+    try:
+        launcher.forget(engine.generation)
+    except Exception as error:  # noqa: BLE001 -- a full disk must not pass for members that survived SIGKILL
+        post(Note("internal_error", Level.ERROR, {"where": "forget", "error": repr(error)}))
     post(GroupEmpty(engine.generation))
 
 
