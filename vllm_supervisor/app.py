@@ -6,18 +6,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
-from vllm_supervisor.adapters import http1, logs, sockets, systemd
+from vllm_supervisor.adapters import http1, logs, logtail, sockets, systemd
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
-from vllm_supervisor.adapters.logtail import LogFile
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.config.launch import engine_spec, launch_spec, policy
@@ -39,6 +38,21 @@ def main(loaded: Loaded) -> int:
     with ExitStack() as held:
         daemon = Daemon(loaded, logger, held)
         return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+class LogFile:
+    """Implements `api.LogReader` on vLLM's log file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def tail(self, lines: int) -> bytes:
+        """Return the last `lines` lines."""
+        return await to_thread.run_sync(logtail.tail, self._path, lines)
+
+    def follow(self, lines: int) -> AsyncIterator[bytes]:
+        """Yield the last `lines` lines and what comes."""
+        return logtail.follow(self._path, lines)
 
 
 class Daemon:
@@ -122,7 +136,7 @@ class Daemon:
             return self._prometheus.exposition(clock.now())
 
         admins = {0, os.geteuid(), *settings.control.admins}
-        return supervisor, Api(supervisor, recorder, LogFile(Path(self._launch.log_file)), exposition, admins)
+        return supervisor, Api(supervisor, recorder, LogFile(self._launch.log_file), exposition, admins)
 
     def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:
         def counted(request: Request, status: int, seconds: float) -> None:
