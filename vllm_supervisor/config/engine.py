@@ -27,6 +27,8 @@ from vllm_supervisor.domain.spec import MARKER
 JOURNAL = "journal"
 """The value of `log_file` that means the journal."""
 
+DEFAULT_LOG_FILE = "~/.microdc/vllm.log"
+
 
 def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0].strip():
@@ -137,7 +139,7 @@ class VllmSettings(Section):
     health_path: Annotated[Text, AfterValidator(_http_path)] = Field(
         default="/health", description="a path that begins with /"
     )
-    log_file: Text = Field(default="~/.microdc/vllm.log", description="a file, or journal")
+    log_file: Text = Field(default=DEFAULT_LOG_FILE, description="a file, or journal")
     log: LogSettings = Field(default_factory=LogSettings, description="a mapping")
     concurrency: Count = Field(default=5, description="a number of requests, 1 or more")
     api_key: ApiKey = Field(default=None, description="a key, or NONE", validate_default=False)

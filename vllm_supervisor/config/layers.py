@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_supervisor.config import interpolate, schema
+from vllm_supervisor.config.engine import DEFAULT_LOG_FILE
 from vllm_supervisor.config.paths import expand_home
 from vllm_supervisor.config.schema import Shape
 from vllm_supervisor.config.yamlfile import Document, Loc, dotted, parse_value
@@ -86,6 +87,9 @@ def build(document: Document, sets: Sequence[str], environ: Mapping[str, str]) -
         else:
             _overlay(layers, "--set", key.strip().split("."), ".", value)
     _expand(layers, environ)
+    section = layers.value(_VLLM)
+    if isinstance(section, dict):
+        section.setdefault("log_file", DEFAULT_LOG_FILE)  # a default with a home directory in it is expanded as well
     for loc in _PATHS:
         _home(layers, loc, environ)
     return layers

@@ -1,7 +1,7 @@
 """Read a configuration: all of it or none, and every problem at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_supervisor.config import cross, layers, validate, yamlfile
@@ -21,6 +21,12 @@ class Loaded:
     path: Path
     secrets: tuple[Secret, ...] = ()
     """Credentials and secret variables that went into any value: masked wherever values are shown."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Dotted key -> `FILE:LINE`, `--set` or a variable's name, for the values that were given."""
+
+    def place(self, key: str) -> str:
+        """Return where `key` was given; the file, where its default holds."""
+        return self.places.get(key, str(self.path))
 
 
 def load(path: Path, *, sets: Sequence[str] = (), environ: Mapping[str, str]) -> Loaded:
@@ -31,13 +37,16 @@ def load(path: Path, *, sets: Sequence[str] = (), environ: Mapping[str, str]) ->
     """
     document = yamlfile.read(path)
     if document.problems and not document.data:
-        raise ConfigError(tuple(document.problems))
+        raise ConfigError(_in_order(document.problems))
     layered = layers.build(document, sets, environ)
     settings, refused = validate.validate(layered)
     warnings = cross.check(settings, layered, environ, refused) if settings is not None else []
     if layered.problems or settings is None:
         raise ConfigError(_in_order(layered.problems))
-    return Loaded(settings, tuple(str(warning) for warning in warnings), path, tuple(layered.secrets))
+    places = {yamlfile.dotted(loc): place for loc, place in layered.origins.items()}
+    return Loaded(
+        settings, tuple(str(warning) for warning in _in_order(warnings)), path, tuple(layered.secrets), places
+    )
 
 
 def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
@@ -47,4 +56,13 @@ def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
         name, _, line = problem.where.rpartition(":")
         return (name, int(line)) if line.isdigit() else (problem.where, 0)
 
-    return tuple(sorted(dict.fromkeys(problems), key=place))
+    return tuple(_one_line(problem) for problem in sorted(dict.fromkeys(problems), key=place))
+
+
+def _one_line(problem: Problem) -> Problem:
+    """Escape what would break a line or a terminal: keys and values come from the file as they are."""
+
+    def plain(text: str) -> str:
+        return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+    return Problem(plain(problem.where), plain(problem.key), plain(problem.why), plain(problem.remedy))
