@@ -63,6 +63,7 @@ class Daemon:
         environ = dict(os.environ)
         self._logger = logger
         self._loaded = loaded
+        self._status = 0
         self._notifier = systemd.Notifier(os.environ)
         passed = systemd.listen_fds(os.environ)
         state = state_dir(settings, environ)
@@ -88,21 +89,32 @@ class Daemon:
         """Serve the control socket, own the engine, and return the exit status."""
         become_subreaper()
         supervisor, api = self._compose()
+        supervisor.post(StartAsked())
         async with anyio.create_task_group() as group:
-            serve = partial(http1.serve, peer_of=sockets.peer_of, on_error=self._request_failed)
-            counted = self._count_requests(api)
-            await group.start(partial(serve, [self._control.socket], api.control, on_request=counted))
-            if self._metrics is not None:
-                await group.start(partial(serve, [self._metrics], api.public, on_request=counted))
+            # The engine first: no client shall see a state from before the daemon began. Connections wait in the
+            # sockets' backlogs until then.
+            await group.start(self._own, supervisor, group.cancel_scope)
             await group.start(self._take_signals, supervisor)
+            serve = partial(
+                http1.serve,
+                peer_of=sockets.peer_of,
+                on_request=self._count_requests(api),
+                on_error=self._request_failed,
+            )
+            await group.start(serve, [self._control.socket], api.control)
+            if self._metrics is not None:
+                await group.start(serve, [self._metrics], api.public)
             self._announce()
-            supervisor.post(StartAsked())
-            status = await supervisor.run()
-            # The control socket outlives the engine: it answered until here, and ends last.
-            self._notifier.stopping("stopped")
-            group.cancel_scope.cancel()
-        self._logger.info("ended", status=status)
-        return status
+        self._logger.info("ended", status=self._status)
+        return self._status
+
+    async def _own(
+        self, supervisor: Supervisor, everything: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]
+    ) -> None:
+        """Own the engine until told to end; the control socket answers until then, and ends with us."""
+        self._status = await supervisor.run(task_status=task_status)
+        self._notifier.stopping("stopped")
+        everything.cancel()
 
     def _compose(self) -> tuple[Supervisor, Api]:
         settings = self._loaded.settings

@@ -26,7 +26,7 @@ class Kit:
         return model
 
 
-SIMULATED = Kit("simulator", {"env": {"SIM_MAX_SECONDS": "300"}})
+SIMULATED = Kit("simulator", {"env": {"SIM_MAX_SECONDS": "300", "SIM_ENGINE_EXIT_DELAY": "0.5"}})
 
 
 def real_vllm() -> Kit:

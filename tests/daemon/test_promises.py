@@ -23,6 +23,11 @@ def started(make_rig: Make, kit: Kit, **more: object) -> Rig:
     return rig
 
 
+def loading_for(kit: Kit, seconds: float) -> dict[str, object]:
+    """Have the simulator take its time; a real vLLM does so by itself."""
+    return {"env": kit.section["env"] | {"SIM_LOAD_SECONDS": str(seconds)}} if kit.name == "simulator" else {}
+
+
 def ready(rig: Rig, kit: Kit, after: int = -1) -> Status:
     return rig.wait_state("ready", kit.ready_within, after=after)
 
@@ -45,7 +50,7 @@ def nothing_left(rig: Rig) -> None:
 
 def test_ready_means_that_it_served_and_stop_ends_in_proof(make_rig: Make, kit: Kit) -> None:
     """Nothing is advertised before a token came back; two restarts in a row make one engine; a stop leaves nothing."""
-    rig = started(make_rig, kit)
+    rig = started(make_rig, kit, **loading_for(kit, 1))
     status = rig.status()
     assert status["state"] == "starting"
     assert rig.get("/v1/models") == {"models": []}
@@ -102,8 +107,7 @@ def test_each_member_killed_is_followed_by_one_new_engine(make_rig: Make, kit: K
 @pytest.mark.parametrize("engine_exists", [False, True], ids=["before the engine core", "after it"])
 def test_stop_while_starting_wins(make_rig: Make, kit: Kit, *, engine_exists: bool) -> None:
     """A stop during start-up ends everything, and readiness is never reported after it."""
-    slow = {"env": kit.section["env"] | ({"SIM_LOAD_SECONDS": "60"} if kit.name == "simulator" else {})}
-    rig = started(make_rig, kit, **slow)
+    rig = started(make_rig, kit, **loading_for(kit, 60))
     rig.until(rig.members, 20, what="a member")
     if engine_exists:
         core = "VLLM::EngineCor"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from anyio.lowlevel import checkpoint
 
 from vllm_supervisor.domain.machine import needs, step
@@ -47,6 +47,19 @@ class Asked:
     event: Event
     done: anyio.Event = field(default_factory=anyio.Event)
     refused: str | None = None
+
+
+class Begun:
+    """Reports as started, at most once."""
+
+    def __init__(self, task_status: TaskStatus[None]) -> None:
+        self._task_status: TaskStatus[None] | None = task_status
+
+    def __call__(self) -> None:
+        """Report, unless that was done."""
+        if self._task_status is not None:
+            self._task_status.started()
+            self._task_status = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +136,20 @@ class Supervisor:
         await asked.done.wait()
         return asked.refused
 
-    async def run(self) -> int:
-        """Run until told to end. Cancelling it leaves the engine as it is."""
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> int:
+        """Run until told to end. Cancelling it leaves the engine as it is.
+
+        Reports as started once it has taken in what was posted before and what an earlier daemon left; where the latter
+        cannot be found out, at once.
+        """
+        begun = Begun(task_status)
         status = 0
         try:
             async with anyio.create_task_group() as group:
-                await self._adopt()
+                await self._adopt(begun)
+                while self._urgent or self._mailbox:
+                    await self._handle(await self._next())
+                begun()
                 status = await self._loop(group)
                 group.cancel_scope.cancel()
         finally:
@@ -151,13 +172,14 @@ class Supervisor:
             await self._handle(await self._next())
         return self._status
 
-    async def _adopt(self) -> None:
+    async def _adopt(self, begun: Begun) -> None:
         """Look for what an earlier daemon left. Without an answer nothing is launched: two engines would be worse."""
         while True:
             try:
                 leftover = await self._launcher.leftover()
             except Exception as error:  # noqa: BLE001 -- told and tried again, as any task of ours
                 self._tell(Note("internal_error", Level.ERROR, {"where": "leftover", "error": repr(error)}))
+                begun()
                 await anyio.sleep(RETRY)
                 if any(isinstance(item, ShutdownAsked) for item in self._mailbox):
                     return
