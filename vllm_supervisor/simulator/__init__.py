@@ -10,6 +10,7 @@ pace and size
   load-seconds S        how long the weights load (0)
   shards N              steps of the progress bar (4)
   tokens-per-second X   of one request (200)
+  prefill-seconds S     a step that takes in prompts lasts so much longer (0)
   answer-tokens N       length of an answer that sets no max_tokens (64)
   kv-tokens N           size of the KV cache; beyond it requests are preempted (65536)
   engine-exit-delay S   API server's life after its engine died, while no request meets the dead engine (5)

@@ -163,6 +163,8 @@ class EngineCore:
                 self._worker_died(pid)
                 return False
         step = self._scheduler.step()
+        if step.prompt_tokens:
+            time.sleep(self._settings.knobs.prefill_seconds)
         self._preemptions += step.preempted
         self._report(step.outputs, step.prompt_tokens, stepped=True)
         return True

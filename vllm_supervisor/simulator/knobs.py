@@ -15,6 +15,7 @@ class Knobs(NamedTuple):
     load_seconds: float = 0.0
     shards: int = 4
     tokens_per_second: float = 200.0
+    prefill_seconds: float = 0.0
     answer_tokens: int = 64
     kv_tokens: int = 65536
     engine_exit_delay: float = 5.0
@@ -58,6 +59,7 @@ PACE = frozenset(
         "load_seconds",
         "shards",
         "tokens_per_second",
+        "prefill_seconds",
         "answer_tokens",
         "kv_tokens",
         "engine_exit_delay",

@@ -16,6 +16,8 @@ from vllm_supervisor.simulator.server import ApiServer
 from vllm_supervisor.simulator.titles import rename
 
 _USAGE_ERROR = 2
+_SECRET = frozenset({"api_key", "hf_token"})
+"""Shown as stars since about 0.32."""
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +55,7 @@ def _serve(settings: Settings) -> int:
     vllm_log = Log("APIServer")
     for line in lines.LOGO:
         vllm_log.info("api_utils.py:347", line.format(version="0.32.0", model=args.model))
-    shown = {name: "***" if "key" in name or "token" in name else value for name, value in args.given.items()}
+    shown = {name: "***" if name in _SECRET else value for name, value in args.given.items()}
     vllm_log.info("api_utils.py:286", f"non-default args: {shown}")
     try:
         # Bound before the engine exists and listening only when it is ready: refused until then (measured, 0.32).

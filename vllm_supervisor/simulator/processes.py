@@ -58,6 +58,10 @@ def guard(knobs: Knobs) -> None:
 def end_by(number: int) -> None:
     """End this process by the signal `number`, as if nobody had handled it."""
     if number != signal.SIGKILL:
+        import resource  # noqa: PLC0415 - only here
+
+        # A simulated segmentation fault has no core worth keeping.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
     os.kill(os.getpid(), number)

@@ -110,7 +110,8 @@ class ApiServer:
         due = [action for at, action in self._timers if at <= now]
         self._timers = [(at, action) for at, action in self._timers if at > now]
         for action in due:
-            action()
+            if self._end is None:
+                action()
         if self._end is None and self._link.sock.fileno() in ready:
             self._hear()
         if self._end is None and self._ready and self._listener.fileno() in ready:

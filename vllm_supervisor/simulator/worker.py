@@ -69,6 +69,7 @@ def _load(member: Member, vllm_log: Log, engine: socket.socket) -> None:
             shard_bar(done, shards, time.monotonic() - begun)
         if member.knobs.never_ready and done >= shards // 2:
             # The engine's end closing is the only way out.
+            engine.settimeout(None)
             engine.recv(1)
             os._exit(0)
         if done < shards:
