@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ class Exchange:
         At most `limit` bytes of body are taken, and at most `seconds` pass (None: no limit but that of connecting),
         however slowly the answer trickles in.
         """
-        began = anyio.current_time()
+        began = time.monotonic()  # uvloop's own clock ticks in milliseconds, and a probe may take less than one
         answer: Answer | None = None
         outcome, detail = Outcome.TIMEOUT, f"no complete answer in {seconds} s"
         try:
@@ -77,7 +78,7 @@ class Exchange:
                 answer = await self._exchange(path, limit, headers or {}, payload, began)
         except Exception as error:  # noqa: BLE001 - the boundary: whatever a peer provokes becomes an outcome
             outcome, detail = classify(error)
-        return answer or Answer(outcome, anyio.current_time() - began, detail)
+        return answer or Answer(outcome, time.monotonic() - began, detail)
 
     async def _exchange(
         self,
@@ -106,7 +107,7 @@ class Exchange:
                 await response.aclose()
         return Answer(
             Outcome.OK if response.is_success else Outcome.ERROR,
-            anyio.current_time() - began,
+            time.monotonic() - began,
             status=response.status_code,
             body=bytes(body[:limit]),
             whole=len(body) <= limit,
