@@ -9,8 +9,8 @@ SupervisorError           what, why, remedy; the one line that a user sees
 └── LaunchError           the launcher could not be executed; carries errno
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -45,9 +45,8 @@ class SupervisorError(Exception):
         return f"{self.what}: {self.why}; {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with the configuration.
+class Problem(NamedTuple):
+    """One thing wrong with the configuration. No dataclass: a client imports this, and those cost it 10 ms.
 
     `where` is `FILE:LINE`, or the name of the source (`--set`, an environment variable); `key` is the dotted path.
     """

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         for problem in error.problems:
             _print(f"vllm-supervisor: {problem}", error=True)
         if args.json:
-            _print(json.dumps({"ok": False, "problems": [asdict(problem) for problem in error.problems]}))
+            _print(json.dumps({"ok": False, "problems": [problem._asdict() for problem in error.problems]}))
         return ExitCode.BAD_CONFIG
     for warning in loaded.warnings:
         _print(f"vllm-supervisor: warning: {warning}", error=True)

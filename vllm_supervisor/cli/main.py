@@ -1,0 +1,148 @@
+"""The command line: one table of commands, each imported when it runs.
+
+A command is a module with `add_arguments(parser)` and `run(args) -> exit status`. Those that only talk to a daemon
+start in the time that Python takes to start: neither this module nor theirs imports more than the standard library.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Never
+
+from vllm_supervisor import __version__
+from vllm_supervisor.errors import ExitCode, SupervisorError
+
+PROGRAM = "vllm-supervisor"
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""128 and the number of the signal, as shells report it."""
+BUG = 70
+"""EX_SOFTWARE of sysexits.h: never taken for a command's own answer."""
+DEBUG = "VLLM_SUPERVISOR_DEBUG"
+"""Not a setting: those have two underscores after the prefix."""
+
+COMMANDS = {
+    "run": ("vllm_supervisor.cli.run", "run the daemon in the foreground"),
+    "check": ("vllm_supervisor.cli.check", "validate the configuration and show what would be launched"),
+    "status": ("vllm_supervisor.cli.status", "show the state of the engine"),
+    "wait": ("vllm_supervisor.cli.wait", "wait until the engine is ready, or in another state"),
+    "start": ("vllm_supervisor.cli.control", "start the engine"),
+    "stop": ("vllm_supervisor.cli.control", "stop the engine; the daemon stays"),
+    "restart": ("vllm_supervisor.cli.control", "restart the engine"),
+    "logs": ("vllm_supervisor.cli.logs", "show vLLM's log"),
+    "events": ("vllm_supervisor.cli.events", "show what happened, a JSON object a line"),
+    "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),
+}
+"""Name -> module, help. `simulate` parses its own arguments: they are vLLM's."""
+
+_VALUED = frozenset({"-c", "--config", "--set", "--socket", "--instance"})
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong usage in one line, as everything else."""
+
+    def error(self, message: str) -> Never:
+        """End with status 2, as argparse does."""
+        print(f"{PROGRAM}: {message}; see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(int(ExitCode.BAD_CONFIG))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status. Nothing that goes wrong shows a traceback, unless asked for."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SupervisorError as error:
+        for line in str(error).splitlines():
+            print(f"{PROGRAM}: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get(DEBUG) == "1":
+            raise
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"{PROGRAM}: unexpected error: {why}; set {DEBUG}=1 for the traceback and report it", file=sys.stderr)
+        return BUG
+    else:
+        return status
+
+
+def _run(argv: list[str]) -> int:
+    before, rest = _split(argv)
+    if not rest:
+        parser = _parser(PROGRAM, "The daemon that owns `vllm serve`.")
+        parser.usage = f"{PROGRAM} [options] COMMAND [arguments]"
+        parser.epilog = _overview()
+        parser.parse_args(before)
+        parser.error("no command given")
+    name, *after = rest
+    if name not in COMMANDS:
+        _parser(PROGRAM, "").error(f"there is no command {name!r}{_nearest(name)}")
+    module_name, summary = COMMANDS[name]
+    module = importlib.import_module(module_name)
+    if name == "simulate":
+        if before:
+            _parser(PROGRAM, "").error(f"{name} takes no options before the command")
+        return int(module.main(after))
+    parser = _parser(f"{PROGRAM} {name}", f"{summary[0].upper()}{summary[1:]}.")
+    module.add_arguments(parser)
+    parser.set_defaults(command=name)
+    return int(module.run(parser.parse_args([*before, *after])))
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Split into what stands before the command, and the command with what follows it."""
+    index = 0
+    while index < len(argv) and argv[index].startswith("-"):
+        index += 2 if argv[index] in _VALUED else 1
+    return argv[:index], argv[index:]
+
+
+def _parser(program: str, description: str) -> _Parser:
+    """Return a parser that knows the options that every command takes, before or after its name."""
+    parser = _Parser(
+        prog=program,
+        description=description,
+        allow_abbrev=False,
+        formatter_class=_formatter,
+    )
+    parser.add_argument("-c", "--config", metavar="FILE", help="the configuration file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a key over file and environment; repeatable",
+    )
+    parser.add_argument("--socket", metavar="PATH", help="the daemon's control socket")
+    parser.add_argument("--instance", metavar="NAME", help="the daemon at /run/vllm-supervisor/NAME")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    return parser
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # argparse makes one for every argument added, and would import shutil to learn the terminal's width.
+    columns = os.environ.get("COLUMNS", "")
+    return argparse.RawDescriptionHelpFormatter(prog, width=int(columns) if columns.isdigit() else 100)
+
+
+def _overview() -> str:
+    lines = [f"  {name:<9} {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(["commands:", *lines, "", f"`{PROGRAM} COMMAND --help` tells more about one."])
+
+
+def _nearest(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only a typing error needs it
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f", perhaps {close[0]!r}" if close else ""

@@ -1,0 +1,112 @@
+"""The status object in words."""
+
+import os
+import sys
+
+from vllm_supervisor.cli.client import Status
+
+_COLOURS = {"ready": "32", "failed": "31", "unhealthy": "31"}
+_OTHER = "33"
+
+
+def colourful() -> bool:
+    """Whether standard output is a terminal whose user did not refuse colours (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def status_text(status: Status, *, colour: bool) -> str:
+    """Return a few aligned lines. What is unknown is left out, as is what an older or newer daemon does not say."""
+    rows = [
+        ("state", _state(status, colour=colour)),
+        ("phase", _phase(status)),
+        ("model", _join(status.get("model"), _prefixed("revision ", status.get("revision")))),
+        ("base url", status.get("base_url") if status.get("ready") else None),
+        ("blocked", _reason(status.get("blocker"))),
+        ("failed", status.get("fail_why")),
+        ("load", _load(status.get("load") or {})),
+        ("restarts", _restarts(status.get("restarts") or {})),
+        ("last exit", last_exit(status)),
+    ]
+    return "\n".join(f"{name:<10} {value}" for name, value in rows if value)
+
+
+def last_exit(status: Status) -> str | None:
+    """Say how the last engine ended and why, where one has."""
+    last = status.get("last_exit")
+    if not last:
+        return None
+    how = f"signal {last['signal']}" if last.get("signal") is not None else f"code {last.get('code')}"
+    diagnosis = last.get("diagnosis") or {}
+    cause = _join(diagnosis.get("summary"), diagnosis.get("action"), between="; ")
+    text = _join(how, _prefixed("", last.get("reason")), _prefixed("at ", last.get("at")))
+    return f"{text}: {cause}" if cause else text
+
+
+def why_failed(status: Status) -> str:
+    """Say in one phrase why the state is `failed`."""
+    blocker = status.get("blocker") or {}
+    return str(status.get("fail_why") or blocker.get("why") or last_exit(status) or "no cause is known")
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the two largest units that say something."""
+    if seconds < 60:  # noqa: PLR2004 - seconds in a minute
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - one digit
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004 - minutes in an hour
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"  # noqa: PLR2004 - a day
+
+
+def _state(status: Status, *, colour: bool) -> str:
+    state = str(status.get("state"))
+    shown = f"\033[{_COLOURS.get(state, _OTHER)}m{state}\033[0m" if colour else state
+    details = [
+        _prefixed("generation ", status.get("generation") or None),
+        _prefixed("pid ", status.get("pid")),
+        _prefixed("up ", _duration(status.get("uptime_s"))),
+        _prefixed("next start in ", _duration(status.get("next_start_in_s"))),
+        _prefixed("wanted: ", status.get("intent") if status.get("intent") != "up" else None),
+    ]
+    return _join(shown, *details, between=", ")
+
+
+def _phase(status: Status) -> str | None:
+    phase = status.get("phase") or {}
+    if phase.get("name") == status.get("state") and not phase.get("detail"):
+        return None
+    progress, eta = phase.get("progress"), _duration(phase.get("eta_s"))
+    percent = f"{progress:.0%}" if progress is not None else None
+    left = f"about {eta} left" if eta else None
+    return _join(phase.get("name"), percent, phase.get("detail"), left, between=", ")
+
+
+def _restarts(restarts: Status) -> str | None:
+    if not restarts.get("total") and not restarts.get("consecutive"):
+        return None
+    reasons = [f"{count} {name}" for name, count in (restarts.get("by_reason") or {}).items() if count]
+    counted = f"{restarts.get('total', 0)}" + (f" ({', '.join(reasons)})" if reasons else "")
+    return f"{counted}, {restarts.get('consecutive', 0)} failures in a row"
+
+
+def _load(load: Status) -> str | None:
+    usage = load.get("kv_cache_usage")
+    parts = [f"{load[key]:g} {key}" for key in ("running", "waiting") if load.get(key) is not None]
+    return _join(*parts, f"KV cache {usage:.0%}" if usage is not None else None, between=", ") or None
+
+
+def _reason(blocker: Status | None) -> str | None:
+    return _join(blocker.get("why"), blocker.get("remedy"), between="; ") if blocker else None
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
+
+
+def _prefixed(prefix: str, value: object) -> str | None:
+    return None if value is None else f"{prefix}{value}"
+
+
+def _join(*parts: object, between: str = " ") -> str:
+    return between.join(str(part) for part in parts if part is not None)
