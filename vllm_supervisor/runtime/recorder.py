@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 
 import anyio
@@ -13,6 +13,7 @@ from vllm_supervisor.domain.messages import (
     GroupEmpty,
     LeaderExited,
     Probed,
+    ProcessEvent,
     Record,
     RestartAsked,
     ShutdownAsked,
@@ -40,6 +41,8 @@ class Recorder:
     def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
         """Record operators' words, process facts, and the first probe of a run of failures."""
         self._generation = after.generation
+        if isinstance(event, ProcessEvent) and event.generation != before.generation:
+            return
         match event:
             case StartAsked() | StopAsked() | RestartAsked() | ShutdownAsked():
                 self._append(_name(event), {"intent": after.intent.value})
@@ -67,7 +70,8 @@ class Recorder:
     def recorded(self, record: Record) -> None:
         """Record a change of phase."""
         self._generation = record.generation
-        self._failing = False
+        # A run of failures goes on from ready to unhealthy, and ends with the engine.
+        self._failing = self._failing and record.after in (Phase.READY, Phase.UNHEALTHY)
         self._append(
             "phase_changed",
             {
@@ -87,14 +91,14 @@ class Recorder:
         """Return what is remembered, a JSON object a line, oldest first."""
         return b"".join(line for _, line in self._entries)
 
-    async def follow(self) -> AsyncIterator[bytes]:
+    async def follow(self) -> AsyncGenerator[bytes, None]:
         """Yield what is remembered and then what comes. A reader too slow is told how many it missed."""
-        last = 0
+        last = self._seq - len(self._entries)
         while True:
             changed = self._changed
             fresh = [(seq, line) for seq, line in self._entries if seq > last]
             if fresh:
-                missed = fresh[0][0] - last - 1 if last else 0
+                missed = fresh[0][0] - last - 1
                 gap = json.dumps({"event": "missed", "count": missed}).encode() + b"\n" if missed > 0 else b""
                 last = fresh[-1][0]
                 yield gap + b"".join(line for _, line in fresh)
@@ -103,7 +107,8 @@ class Recorder:
     def _append(self, event: str, fields: Mapping[str, object]) -> None:
         self._seq += 1
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        entry = {"seq": self._seq, "at": at, "generation": self._generation, "event": event, **fields}
+        ours = {"seq": self._seq, "at": at, "generation": self._generation, "event": event}
+        entry = {**ours, **fields, **ours}  # ours stand first, and no field replaces them
         self._entries.append((self._seq, json.dumps(entry, default=str).encode() + b"\n"))
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
