@@ -220,8 +220,8 @@ def chat(name: str, texts: list[tuple[str, str]], counts: Body) -> Body:
     }
 
 
-def completion_chunk(base: Mapping[str, Any], index: int, text: str, why: str | None) -> Body:
-    """Return one event of a streamed completion."""
+def completion_chunk(base: Mapping[str, Any], index: int, text: str, why: str | None, *, last: bool) -> Body:
+    """Return one event of a streamed completion; the `last` of the stream carries the fingerprint."""
     choice = {
         "index": index,
         "text": text,
@@ -231,14 +231,14 @@ def completion_chunk(base: Mapping[str, Any], index: int, text: str, why: str | 
         "prompt_token_ids": None,
         "token_ids": None,
     }
-    return {**base, "choices": [choice], **({"system_fingerprint": FINGERPRINT} if why else {})}
+    return {**base, "choices": [choice], **({"system_fingerprint": FINGERPRINT} if last else {})}
 
 
-def chat_chunk(base: Mapping[str, Any], index: int, text: str, why: str | None) -> Body:
-    """Return one event of a streamed chat completion."""
+def chat_chunk(base: Mapping[str, Any], index: int, text: str, why: str | None, *, last: bool) -> Body:
+    """Return one event of a streamed chat completion; the `last` of the stream carries the fingerprint."""
     choice: Body = {"index": index, "delta": {"content": text}, "logprobs": None, "finish_reason": why}
     choice |= {"stop_reason": None, "token_ids": None} if why else {"token_ids": None}
-    return {**base, "choices": [choice], **({"system_fingerprint": FINGERPRINT} if why else {})}
+    return {**base, "choices": [choice], **({"system_fingerprint": FINGERPRINT} if last else {})}
 
 
 def chat_opening(base: Mapping[str, Any], choices: int) -> list[Body]:

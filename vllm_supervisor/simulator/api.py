@@ -203,12 +203,13 @@ class Api:
                 exchange.stream()
                 for event in answers.chat_opening(base, len(g.prompts)) if g.chat else ():
                     exchange.event(dump(event).decode())
-            exchange.event(dump(chunk(base, index, answers.word(made[index]), reason)).decode())
+            last = reason is not None and not g.show_usage
+            exchange.event(dump(chunk(base, index, answers.word(made[index]), reason, last=last)).decode())
             made[index] += 1
         if g.show_usage:
             counts = answers.usage(sum(g.prompts), sum(made), details=False)
-            last = {**base, "choices": [], "usage": counts, "system_fingerprint": answers.FINGERPRINT}
-            exchange.event(dump(last).decode())
+            summary = {**base, "choices": [], "usage": counts, "system_fingerprint": answers.FINGERPRINT}
+            exchange.event(dump(summary).decode())
         exchange.event("[DONE]")
         exchange.end_stream()
 
