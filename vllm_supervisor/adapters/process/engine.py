@@ -19,6 +19,9 @@ from vllm_supervisor.ports import Member
 _NUMBERS = {Sig.TERM: SIGTERM, Sig.KILL: SIGKILL}
 _KILL_ROUNDS = 200
 """Looks at the table for members forked while we were killing: a fork bomb ends long before, a defect here too."""
+_PROOF = 2
+"""Quiet looks in a row that prove something. A member that forks and ends between our listing of /proc and our reading
+of it hides its child from that look (seen in tests), but not from one that begins later."""
 _HELD_AT_ONCE = 64
 """Pidfds open while waiting, so that a fork bomb does not cost us our descriptors."""
 _RETRY = 0.1
@@ -79,7 +82,7 @@ class ProcessTree:
     async def signal(self, signal: Sig) -> int:
         """Signal every living member once and return how many were reached.
 
-        SIGKILL is repeated on whatever was forked meanwhile, until a look finds nobody new. Stopped members get their
+        SIGKILL is repeated on whatever was forked meanwhile, until nobody new is found. Stopped members get their
         SIGTERM when continued, by whomever: waking them is not ours, and SIGKILL does not need it.
         """
         number = _NUMBERS[signal]
@@ -89,9 +92,7 @@ class ProcessTree:
         """Return when no member is alive, leader first."""
         await self.wait_leader()
         quiet = 0
-        # A member that forks and ends between our listing of /proc and our reading hides its child from that look:
-        # one look without a living member proves nothing, a second that began after the first one ended does.
-        while quiet < 2:  # noqa: PLR2004  see above
+        while quiet < _PROOF:
             alive = await self._living()
             quiet = 0 if alive else quiet + 1
             if alive:
@@ -147,14 +148,16 @@ class ProcessTree:
     def _signal(self, number: Signals) -> int:
         reached: set[tuple[int, int]] = set()
         tried: set[tuple[int, int]] = set()
+        quiet = 0
         for _ in range(_KILL_ROUNDS if number is SIGKILL else 1):
             fresh = [stat for stat in self._look() if (stat.pid, stat.start) not in tried]
-            if not fresh:
-                break
             for stat in fresh:
                 tried.add((stat.pid, stat.start))
                 if pidfd.send(self._family.proc, stat.pid, stat.start, number):
                     reached.add((stat.pid, stat.start))
+            quiet = 0 if fresh else quiet + 1
+            if quiet == _PROOF:
+                break
         return len(reached)
 
     def _owns_listener(self, port: int) -> bool | None:
