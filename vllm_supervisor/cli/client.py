@@ -157,7 +157,8 @@ def _refusal(status: int, body: bytes) -> SupervisorError:
 def _words(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    said = getattr(error, "strerror", None)
+    return said.lower() if isinstance(said, str) else str(error)
 
 
 def _group(path: str) -> str:

@@ -13,7 +13,7 @@ VARIABLE = "VLLM_SUPERVISOR__CONTROL__SOCKET"
 _KEY = "control.socket="
 
 
-def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> str:
+def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = None, *, system: str = SYSTEM) -> str:
     """Return the path of the control socket.
 
     The first of: --socket, --instance, --set control.socket=, the variable, the file of -c; else the first that exists
@@ -23,22 +23,22 @@ def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = No
     if args.socket:
         return os.path.expanduser(str(args.socket))  # noqa: PTH111 - pathlib is slow to import
     if args.instance:
-        return _of_instance(args.instance)
+        return _of_instance(args.instance, system)
     given = [text.removeprefix(_KEY) for text in args.set if text.startswith(_KEY)]
     named = given[-1] if given else environ.get(VARIABLE)
     if named and "$" not in named:
         return os.path.expanduser(named)  # noqa: PTH111 - as above
     if args.config:
         return _of_file(args.config, args.set, environ)
-    tried = _usual(environ)
+    tried = _usual(environ, system)
     for path in tried:
         if _exists(path):
             return path
     raise no_daemon(", ".join(tried), "no such socket")
 
 
-def _usual(environ: Mapping[str, str]) -> list[str]:
-    directories = [environ.get("RUNTIME_DIRECTORY", "").split(":")[0], SYSTEM]
+def _usual(environ: Mapping[str, str], system: str) -> list[str]:
+    directories = [environ.get("RUNTIME_DIRECTORY", "").split(":")[0], system]
     if session := environ.get("XDG_RUNTIME_DIR"):
         directories.append(f"{session}/vllm-supervisor")
     return [f"{directory}/{NAME}" for directory in dict.fromkeys(directories) if directory]
@@ -55,10 +55,10 @@ def _exists(path: str) -> bool:
     return True
 
 
-def _of_instance(name: str) -> str:
+def _of_instance(name: str, system: str) -> str:
     if "/" in name or name in {".", ".."}:
         raise SupervisorError(f"--instance {name}", "is not a name", "use --socket for a path")
-    return f"{SYSTEM}/{name}/{NAME}"
+    return f"{system}/{name}/{NAME}"
 
 
 def _of_file(path: str, sets: list[str], environ: Mapping[str, str]) -> str:

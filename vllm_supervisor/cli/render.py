@@ -45,7 +45,9 @@ def last_exit(status: Status) -> str | None:
 def why_failed(status: Status) -> str:
     """Say in one phrase why the state is `failed`."""
     blocker = status.get("blocker") or {}
-    return str(status.get("fail_why") or blocker.get("why") or last_exit(status) or "no cause is known")
+    diagnosis = (status.get("last_exit") or {}).get("diagnosis") or {}
+    causes = (status.get("fail_why"), blocker.get("why"), diagnosis.get("summary"), last_exit(status))
+    return str(next((cause for cause in causes if cause), "no cause is known"))
 
 
 def duration(seconds: float) -> str:
