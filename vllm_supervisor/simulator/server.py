@@ -11,14 +11,13 @@ from collections.abc import Callable
 from vllm_supervisor.simulator import lines
 from vllm_supervisor.simulator.api import Api
 from vllm_supervisor.simulator.client import EngineClient
-from vllm_supervisor.simulator.engine import BLOCK_SIZE, EngineCore, Settings
+from vllm_supervisor.simulator.engine import BLOCK_SIZE, Settings
+from vllm_supervisor.simulator.engine_process import EngineProcess
 from vllm_supervisor.simulator.lines import Log, plain
-from vllm_supervisor.simulator.link import Link
 from vllm_supervisor.simulator.metrics import Metrics
 from vllm_supervisor.simulator.noise import StatsLine, start_flood
-from vllm_supervisor.simulator.processes import end_by, fork
+from vllm_supervisor.simulator.processes import end_by
 from vllm_supervisor.simulator.web import Exchange, serve_connection
-from vllm_supervisor.simulator.worker import run_tracker
 
 _BACKLOG = 2048
 _GOODBYE = 1.0
@@ -50,8 +49,6 @@ class ApiServer:
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._poller = select.poll()
         self._wake_read, self._wake_write = os.pipe()
-        self._engine = 0
-        self._workers: list[int] = []
         self._ready = False
         self._stopping = False
         self._terms = 0
@@ -63,7 +60,9 @@ class ApiServer:
     def run(self) -> int:
         """Serve until something ends it. Returns the exit status, or ends by a signal."""
         self._catch_signals()
-        self._start_engine()
+        self._engine = EngineProcess(self._settings, self._listener)
+        self._client = EngineClient(self._engine.link, self._metrics)
+        self._poller.register(self._engine.link.sock, select.POLLIN)
         knobs = self._settings.knobs
         start_flood(knobs)
         if knobs.exit_phase == "load":
@@ -79,22 +78,6 @@ class ApiServer:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _to_pipe)
         self._poller.register(self._wake_read, select.POLLIN)
-
-    def _start_engine(self) -> None:
-        knobs = self._settings.knobs
-        tracker_end, tracker_watch = socket.socketpair()
-        fork(knobs, "resource_tracker", lambda: run_tracker(tracker_watch), (tracker_end, self._listener))
-        tracker_watch.close()
-        ours, theirs = socket.socketpair()
-        self._tracker = tracker_end
-        self._link = Link(ours)
-        core = Link(theirs)
-        self._engine = fork(
-            knobs, "EngineCore", lambda: EngineCore(self._settings, core, tracker_end).run(), (ours, self._listener)
-        )
-        theirs.close()
-        self._client = EngineClient(self._link, self._metrics)
-        self._poller.register(ours, select.POLLIN)
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -112,7 +95,7 @@ class ApiServer:
         for action in due:
             if self._end is None:
                 action()
-        if self._end is None and self._link.sock.fileno() in ready:
+        if self._end is None and self._engine.link.sock.fileno() in ready:
             self._hear()
         if self._end is None and self._ready and self._listener.fileno() in ready:
             self._accept()
@@ -135,15 +118,15 @@ class ApiServer:
     # --- the engine's life
 
     def _hear(self) -> None:
-        messages = self._link.receive()
+        messages = self._engine.link.receive()
         if messages is None:
-            self._poller.unregister(self._link.sock)
+            self._poller.unregister(self._engine.link.sock)
             if not self._stopping:
                 self._engine_died()
             return
         for message in messages:
             if "workers" in message:
-                self._workers = message["workers"]
+                self._engine.workers = message["workers"]
             elif "ready" in message:
                 self._serve()
             else:
@@ -181,9 +164,8 @@ class ApiServer:
             self._after(knobs.leader_sigkill_after, lambda: end_by(signal.SIGKILL))
 
     def _engine_died(self) -> None:
-        _, status = os.waitpid(self._engine, 0)
+        code = self._engine.reap()
         if not self._ready:
-            code = os.waitstatus_to_exitcode(status)
             plain(lines.ENGINE_NEVER_STARTED.format(failed={"EngineCore": code}))
             self._end = lambda: 1
             return
@@ -191,7 +173,6 @@ class ApiServer:
             "core_client.py:817", "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup"
         )
         self._log.error("async_llm.py:906", lines.OUTPUT_HANDLER_FAILED)
-        self._engine = 0
         self._client.died()
         if not self._keeps_on():
             self._after(self._settings.knobs.engine_exit_delay, self._leave)
@@ -292,10 +273,10 @@ class ApiServer:
         self._drain(time.monotonic() + seconds)
 
     def _drain(self, deadline: float) -> None:
-        if self._engine and self._client.in_flight and time.monotonic() < deadline:
+        if self._engine.alive and self._client.in_flight and time.monotonic() < deadline:
             self._after(0.01, lambda: self._drain(deadline))
             return
-        self._stop_engine()
+        self._engine.stop(self._log)
         self._log.info("launcher.py:279", "[shutdown] API server: engine client stopped")
         self._log.info("launcher.py:282", "[shutdown] API server: signalling HTTP server shutdown")
         self._log.info("launcher.py:304", "[shutdown] API server: shutting down FastAPI HTTP server")
@@ -319,28 +300,8 @@ class ApiServer:
         self._end = lambda: self._exit(0)
 
     def _exit(self, code: int) -> int:
-        self._stop_engine()
+        self._engine.stop(self._log)
         return code
-
-    def _stop_engine(self) -> None:
-        """SIGTERM, no patience, SIGKILL, workers included: what vLLM does by default (measured, 0.32)."""
-        if not self._engine:
-            return
-        self._log.info("utils.py:628", "[shutdown] Process manager: send sigterm to process EngineCore")
-        os.kill(self._engine, signal.SIGTERM)
-        self._log.warning(
-            "utils.py:653",
-            f"[shutdown] Process manager: force killing remaining process EngineCore pid {self._engine}",
-        )
-        # Workers first: their parent has not reaped them, so that their pids are still theirs.
-        for pid in self._workers:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        os.kill(self._engine, signal.SIGKILL)
-        os.waitpid(self._engine, 0)
-        self._engine = 0
 
 
 def _to_pipe(number: int, frame: object) -> None:
