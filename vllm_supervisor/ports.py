@@ -75,7 +75,10 @@ class Launcher(Protocol):
         ...
 
     async def leftover(self) -> Engine | None:
-        """Return the living engine of an earlier, dead daemon of this instance, if there is one."""
+        """Return the living engine of an earlier, dead daemon of this instance, if there is one.
+
+        Raises AlreadyRunningError where that daemon lives: then the engine is not ours to touch.
+        """
         ...
 
     def forget(self, generation: int) -> None:

@@ -13,7 +13,8 @@ from vllm_supervisor.domain.messages import (
     StartAsked,
     StopAsked,
 )
-from vllm_supervisor.domain.model import Phase, Policy, Sig
+from vllm_supervisor.domain.model import Intent, Phase, Policy, Sig
+from vllm_supervisor.errors import AlreadyRunningError
 from vllm_supervisor.ports import Note
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +65,7 @@ async def test_members_that_survive_sigkill_are_named_and_nothing_is_launched_ov
         assert status["survivors"] == [{"pid": 1001, "name": "VLLM::Worker", "state": "D"}]
         [note] = house.observer.noticed("members_survived")
         assert note.fields["members"] == status["survivors"]
-        await anyio.sleep(3600)
+        await anyio.sleep(600)
         assert len(house.launcher.engines) == 1
         engine.end_all()
         await house.until(Phase.READY)
@@ -130,11 +131,11 @@ async def test_the_daemon_ends_with_11_on_failed_with_survivors_where_that_is_wa
 
 async def test_failed_is_tried_again_where_that_is_wanted() -> None:
     """`restart.retry_failed_every`; meanwhile the status says when."""
-    house = build(EngineScript(exits_after=1.0), policy=Policy(retry_failed_every=500.0))
+    house = build(EngineScript(exits_after=1.0), policy=Policy(retry_failed_every=50.0))
     async with house.run():
         house.supervisor.post(StartAsked())
         await house.until(Phase.FAILED)
-        assert house.supervisor.status()["next_start_in_s"] == 500.0
+        assert house.supervisor.status()["next_start_in_s"] == 50.0
         house.launcher.scripts = [EngineScript()]
         await house.until(Phase.READY)
 
@@ -202,6 +203,40 @@ async def test_a_shutdown_is_heard_while_leftovers_cannot_be_looked_for() -> Non
         house.supervisor.post(ShutdownAsked())
         assert await house.ended(within=5) == 0
         assert house.launcher.engines == []
+
+
+async def test_an_engine_whose_daemon_lives_is_left_alone() -> None:
+    """The daemon ends with that error, bare: its exit status is 3, and nothing was touched."""
+    house = build(last_generation=7)
+    left = leave_behind(house, EngineScript())
+    house.launcher.calls.fail("leftover", AlreadyRunningError("the engine", "its daemon lives", "stop it"))
+    house.supervisor.post(StartAsked())
+    with pytest.raises(AlreadyRunningError):
+        await house.supervisor.run()
+    assert (left.signals, house.launcher.engines, house.observer.order) == ([], [], [])
+
+
+async def test_run_has_begun_when_what_was_posted_before_is_taken_in() -> None:
+    """Whoever opens the socket then shows no state from before the daemon began."""
+    house = build(last_generation=7)
+    leave_behind(house, EngineScript())
+    house.supervisor.post(StartAsked())
+    async with anyio.create_task_group() as group:
+        await group.start(house.supervisor.run)
+        assert (house.phase, house.state.intent) == (Phase.STOPPING, Intent.UP)
+        group.cancel_scope.cancel()
+
+
+async def test_run_has_begun_although_leftovers_cannot_be_looked_for() -> None:
+    """The socket is to answer meanwhile."""
+    house = build()
+    house.launcher.calls.fail("leftover", *[OSError(24, "Too many open files")] * 100)
+    house.supervisor.post(StartAsked())
+    async with anyio.create_task_group() as group:
+        with anyio.fail_after(0.5):
+            await group.start(house.supervisor.run)
+        assert house.phase is Phase.STOPPED
+        group.cancel_scope.cancel()
 
 
 # --- requests and the end of the loop

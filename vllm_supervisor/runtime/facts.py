@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import assert_never
 
 from vllm_supervisor import __version__
 from vllm_supervisor.domain.engine import EngineMetrics
@@ -103,6 +104,8 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
             return replace(facts, metrics=fact.metrics)
         case StartProgressed():
             return replace(facts, progress=fact)
+        case _:
+            assert_never(fact)
 
 
 def advertised_models(state: State, facts: Facts, spec: EngineSpec) -> list[tuple[str, str]]:

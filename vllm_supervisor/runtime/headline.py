@@ -1,6 +1,7 @@
 """The public state in words, for systemd's STATUS: an observer that tells it whenever it changes."""
 
 from collections.abc import Callable
+from typing import assert_never
 
 from vllm_supervisor.domain.messages import Event, Record
 from vllm_supervisor.domain.model import Phase, State
@@ -54,3 +55,5 @@ def headline(state: State, now: float) -> str:
             return "stopped by an operator"
         case Phase.EXITED:
             return "ending"
+        case _:
+            assert_never(state.phase)

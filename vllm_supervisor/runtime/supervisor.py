@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import assert_never
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -19,7 +20,6 @@ from vllm_supervisor.domain.messages import (
     Adopted,
     Blocked,
     DeadlinePassed,
-    Effect,
     Event,
     Quit,
     Record,
@@ -31,7 +31,7 @@ from vllm_supervisor.domain.messages import (
 )
 from vllm_supervisor.domain.model import Blocker, BlockerKind, Needs, Phase, Policy, State
 from vllm_supervisor.domain.spec import EngineSpec
-from vllm_supervisor.errors import LaunchError
+from vllm_supervisor.errors import AlreadyRunningError, LaunchError
 from vllm_supervisor.ports import Engine, EngineClient, Launcher, Level, Note, Observer
 from vllm_supervisor.runtime import facts as known
 from vllm_supervisor.runtime import tasks
@@ -140,13 +140,13 @@ class Supervisor:
         """Run until told to end. Cancelling it leaves the engine as it is.
 
         Reports as started once it has taken in what was posted before and what an earlier daemon left; where the latter
-        cannot be found out, at once.
+        cannot be found out, at once. Raises AlreadyRunningError where that engine's daemon lives.
         """
         begun = Begun(task_status)
         status = 0
         try:
+            await self._adopt(begun)
             async with anyio.create_task_group() as group:
-                await self._adopt(begun)
                 while self._urgent or self._mailbox:
                     await self._handle(await self._next())
                 begun()
@@ -177,6 +177,8 @@ class Supervisor:
         while True:
             try:
                 leftover = await self._launcher.leftover()
+            except AlreadyRunningError:
+                raise
             except Exception as error:  # noqa: BLE001 -- told and tried again, as any task of ours
                 self._tell(Note("internal_error", Level.ERROR, {"where": "leftover", "error": repr(error)}))
                 begun()
@@ -247,7 +249,7 @@ class Supervisor:
                 await self._carry_out(effect)
         return refused
 
-    async def _carry_out(self, effect: Effect) -> None:
+    async def _carry_out(self, effect: Record | Spawn | Signal | Quit) -> None:
         match effect:
             case Record():
                 for observer in self._observers:
@@ -260,8 +262,8 @@ class Supervisor:
                 await self._signal(effect)
             case Quit():
                 self._status = effect.status
-            case Refuse():
-                pass
+            case _:
+                assert_never(effect)
 
     async def _spawn(self, generation: int) -> Event:
         try:
