@@ -38,7 +38,8 @@ def last_exit(status: Status) -> str | None:
     how = f"signal {last['signal']}" if last.get("signal") is not None else f"code {last.get('code')}"
     diagnosis = last.get("diagnosis") or {}
     cause = _join(diagnosis.get("summary"), diagnosis.get("action"), between="; ")
-    text = _join(how, _prefixed("", last.get("reason")), _prefixed("at ", last.get("at")))
+    reason = last.get("reason")
+    text = _join(how, f"({reason})" if reason else None, _prefixed("at ", last.get("at")))
     return f"{text}: {cause}" if cause else text
 
 
