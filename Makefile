@@ -42,10 +42,10 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 		$(DEV)/bin/python -m pytest -m systemd $(ARGS)
 
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
-	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm $(ARGS)
+	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
 
 bench: $(VENV)/.done ## measure the daemon on this machine
-	@$(VENV)/bin/python tests/bench/bench.py $(ARGS)
+	@$(VENV)/bin/python -m tests.bench.bench $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .

@@ -6,12 +6,13 @@ Depends on the standard library and psutil alone, so that the bench can use it i
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,19 @@ class Rig:
 
     # --- the process
 
-    def start(self, *, wait: bool = True, environ: Mapping[str, str] | None = None) -> None:
-        """Launch the daemon; by default wait until its socket answers."""
+    def start(
+        self,
+        *options: str,
+        wait: bool = True,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Launch the daemon, by `prefix` where one is given; by default wait until its socket answers."""
         path = self.folder / "config.yaml"
         path.write_text(json.dumps(self.config))
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [str(COMMAND), "run", "-c", str(path)],
+                [*prefix, str(COMMAND), "run", "-c", str(path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -98,6 +105,26 @@ class Rig:
 
     def daemon_log(self) -> str:
         return (self.folder / "daemon.log").read_text(errors="replace")
+
+    def simulate(self, **knobs: object) -> None:
+        """Set the simulator's knobs, and other variables given in capitals, for the starts to come, and no others.
+
+        For daemons whose launcher is `launch_script`.
+        """
+        named = {name if name.isupper() else f"SIM_{name.upper()}": value for name, value in knobs.items()}
+        fresh = self.folder / "knobs.new"
+        fresh.write_text("".join(f"export {name}={shlex.quote(str(value))}\n" for name, value in named.items()))
+        fresh.replace(self.folder / "knobs")
+
+    def launch_script(self, command: str = 'exec "$@"') -> list[str]:
+        """Return a launcher that heeds `simulate`: a shell script that runs the simulator by `command`."""
+        script = self.folder / "launch.sh"
+        script.write_text(f". {shlex.quote(str(self.folder / 'knobs'))}\n{command}\n")
+        self.simulate()
+        return ["/bin/sh", str(script), *SIMULATOR]
+
+    def engine_log(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def cli(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command against this daemon."""
@@ -197,8 +224,8 @@ class Rig:
 
     def member(self, title: str) -> psutil.Process:
         """Return the one member whose kernel name begins with `title`."""
-        named = [process for process in self.members() if _comm(process.pid).startswith(title)]
-        assert len(named) == 1, [(p.pid, _comm(p.pid)) for p in self.members()]
+        named = [process for process in self.members() if comm(process.pid).startswith(title)]
+        assert len(named) == 1, [(p.pid, comm(p.pid)) for p in self.members()]
         return named[0]
 
     def leader(self) -> int:
@@ -235,14 +262,15 @@ class Rig:
                 self.process.wait(10)
         strays = self.members()
         for process in strays:
-            left.append(f"stray {process.pid} {_comm(process.pid)}")
+            left.append(f"stray {process.pid} {comm(process.pid)}")
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(strays, timeout=5)
         return left
 
 
-def _comm(pid: int) -> str:
+def comm(pid: int) -> str:
+    """Return the kernel's name of a process, empty when it is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

@@ -6,9 +6,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import anyio
 from anyio import to_thread
@@ -19,9 +20,7 @@ from vllm_supervisor.adapters import http1, logs, logtail, sockets, systemd
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
-from vllm_supervisor.config.launch import engine_spec, launch_spec, policy
-from vllm_supervisor.config.load import Loaded
-from vllm_supervisor.config.paths import control_socket, state_dir
+from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api
@@ -30,14 +29,20 @@ from vllm_supervisor.runtime.recorder import Recorder
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
 
 
-def main(loaded: Loaded) -> int:
+def main(plan: Plan) -> int:
     """Run the daemon until it is told to end. Raises SupervisorError where it cannot begin."""
     normalize_signals()
-    vllm_log = loaded.settings.logging
-    logger = logs.configure(vllm_log.format, vllm_log.level)
+    logger = logs.configure(plan.logging.format, plan.logging.level)
     with ExitStack() as held:
-        daemon = Daemon(loaded, logger, held)
+        daemon = Daemon(plan, logger, held)
         return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+def _open_control(plan: ControlPlan, passed: Iterable[tuple[str, socket.socket]]) -> sockets.ControlSocket:
+    for _, sock in passed:
+        return sockets.adopt_control(sock)
+    group = None if plan.group is None else str(plan.group)
+    return sockets.bind_control(plan.path, mode=plan.mode, group=group)
 
 
 class LogFile:
@@ -58,32 +63,19 @@ class LogFile:
 class Daemon:
     """Everything that one daemon consists of. What it holds (locks, sockets) is let go by `held`."""
 
-    def __init__(self, loaded: Loaded, logger: FilteringBoundLogger, held: ExitStack) -> None:
-        settings = loaded.settings
-        environ = dict(os.environ)
+    def __init__(self, plan: Plan, logger: FilteringBoundLogger, held: ExitStack) -> None:
+        self._plan = plan
         self._logger = logger
-        self._loaded = loaded
         self._status = 0
         self._notifier = systemd.Notifier(os.environ)
         passed = systemd.listen_fds(os.environ)
-        state = state_dir(settings, environ)
-        held.enter_context(lock_state_dir(state))
-        self._control = self._open_control(environ, passed)
+        state_dir = Path(plan.state_dir)
+        held.enter_context(lock_state_dir(state_dir))
+        self._control = _open_control(plan.control, passed)
         held.callback(self._control.close)
         self._metrics: socket.socket | None = None
-        if settings.metrics.enabled:
-            self._metrics = held.enter_context(sockets.bind_tcp(settings.metrics.host, settings.metrics.port))
-        self._state_dir = state
-        self._launch = launch_spec(settings, environ)
-
-    def _open_control(
-        self, environ: Mapping[str, str], passed: Iterable[tuple[str, socket.socket]]
-    ) -> sockets.ControlSocket:
-        for _, sock in passed:
-            return sockets.adopt_control(sock)
-        control = self._loaded.settings.control
-        group = None if control.group is None else str(control.group)
-        return sockets.bind_control(control_socket(self._loaded.settings, environ), mode=control.mode, group=group)
+        if plan.metrics.enabled:
+            self._metrics = held.enter_context(sockets.bind_tcp(plan.metrics.host, plan.metrics.port))
 
     async def run(self) -> int:
         """Serve the control socket, own the engine, and return the exit status."""
@@ -117,8 +109,7 @@ class Daemon:
         everything.cancel()
 
     def _compose(self) -> tuple[Supervisor, Api]:
-        settings = self._loaded.settings
-        spec = engine_spec(settings)
+        plan, spec = self._plan, self._plan.engine
         clock = Clock(now=time.monotonic, wall=time.time, u=random.SystemRandom().random)
         recorder = Recorder(clock.wall)
         log_observer = logs.LogObserver(self._logger)
@@ -130,13 +121,13 @@ class Daemon:
             for observer in observers:
                 observer.noted(message)
 
-        launcher = EngineLauncher(self._launch, self._state_dir, note=note)
+        launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note)
         client = HttpEngineClient(spec)
         supervisor = Supervisor(
             launcher,
             client,
             spec,
-            policy(settings),
+            plan.policy,
             observers,
             clock,
             last_generation=launcher.last_generation(),
@@ -147,8 +138,8 @@ class Daemon:
             self._prometheus.described(spec.model, spec.revision, described.version if described else None)
             return self._prometheus.exposition(clock.now())
 
-        admins = {0, os.geteuid(), *settings.control.admins}
-        return supervisor, Api(supervisor, recorder, LogFile(self._launch.log_file), exposition, admins)
+        admins = {0, os.geteuid(), *plan.control.admins}
+        return supervisor, Api(supervisor, recorder, LogFile(plan.launch.log_file), exposition, admins)
 
     def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:
         def counted(request: Request, status: int, seconds: float) -> None:
@@ -174,7 +165,7 @@ class Daemon:
                 supervisor.post(ShutdownAsked())
 
     def _announce(self) -> None:
-        for warning in self._loaded.warnings:
+        for warning in self._plan.warnings:
             self._logger.warning("configuration", detail=warning)
         metrics = ""
         if self._metrics is not None:
@@ -190,7 +181,7 @@ class Daemon:
         lines = [
             f"control socket  {path}",
             f"metrics         {metrics or 'off'}",
-            f"vLLM's log      {self._launch.log_file}",
+            f"vLLM's log      {self._plan.launch.log_file}",
             "",
             "Next, in another terminal:",
             f"  vllm-supervisor wait --socket {path}",

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.daemon.conftest import Kit
-from tests.rig import Rig, Status
+from tests.rig import Rig, Status, comm
 
 Make = Callable[..., Rig]
 
@@ -33,7 +33,7 @@ def ready(rig: Rig, kit: Kit, after: int = -1) -> Status:
 
 
 def names(rig: Rig) -> list[str]:
-    return [process.name() for process in rig.members()]
+    return [comm(process.pid) for process in rig.members()]
 
 
 def one_engine(rig: Rig) -> None:

@@ -4,19 +4,20 @@ import argparse
 import os
 from pathlib import Path
 
-from vllm_supervisor import app
-from vllm_supervisor.config.load import load
+from vllm_supervisor.config.reading import Reading
 
 DEFAULT_CONFIG = Path("/etc/vllm-supervisor/config.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`run` has no arguments beside the global ones."""
-    parser.set_defaults(needs_config=True)
+    del parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until it is told to end; return its exit status. Raises SupervisorError where it cannot begin."""
     path = Path(args.config) if args.config else DEFAULT_CONFIG
-    loaded = load(path, sets=args.set or (), environ=os.environ)
-    return app.main(loaded)
+    reading = Reading(path, args.set, os.environ)
+    from vllm_supervisor import app  # noqa: PLC0415 -- a quarter of a second, in which the configuration is read
+
+    return app.main(reading.result())

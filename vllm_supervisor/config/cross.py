@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_supervisor.config import launcher, paths, vllm_args
-from vllm_supervisor.config.engine import JOURNAL, VllmSettings
+from vllm_supervisor.config.engine import VllmSettings
 from vllm_supervisor.config.layers import Layers
 from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.config.yamlfile import Loc, dotted, read
+from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.errors import ConfigError, Problem
 
 _VLLM: Loc = ("engine", "vllm")

@@ -24,9 +24,6 @@ from vllm_supervisor.config.scalars import (
 )
 from vllm_supervisor.domain.spec import MARKER
 
-JOURNAL = "journal"
-"""The value of `log_file` that means the journal."""
-
 DEFAULT_LOG_FILE = "~/.microdc/vllm.log"
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from vllm_supervisor.config.cross import vllm_flags
-from vllm_supervisor.config.engine import JOURNAL
 from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import MASK, Secret, is_secret_name
-from vllm_supervisor.domain.spec import EngineSpec, LaunchSpec
+from vllm_supervisor.domain.spec import JOURNAL, EngineSpec, LaunchSpec
 
 # vLLM complains of VLLM_* names that it does not know; the others are the daemon's own dealings with systemd, and an
 # engine that used them would speak in the daemon's name.

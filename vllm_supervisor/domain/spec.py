@@ -8,13 +8,16 @@ from vllm_supervisor.domain.secret import Secret
 MARKER = "SUPERVISED_ENGINE"
 """Environment variable that marks every member of a generation. Must not begin with VLLM_: vLLM complains of those."""
 
+JOURNAL = "journal"
+"""The `log_file` that means the journal."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """How `vllm serve` is launched.
 
     `argv[0]` is as configured, to be looked up on the PATH of `env`. `env` is complete and holds secrets in the clear:
-    it is never shown; `log_file` is absolute. `host` and `port` are those that vLLM is told to bind.
+    it is never shown; `log_file` is absolute, or JOURNAL. `host` and `port` are those that vLLM is told to bind.
     """
 
     argv: tuple[str, ...]

@@ -1,0 +1,80 @@
+"""All that a daemon needs to know of its configuration, as plain values.
+
+Reading a configuration takes pydantic and PyYAML, 14 MiB that a daemon needs for a moment and would keep for ever
+(measured, CPython 3.11), so it is read by a process of its own (`config.reading`), which hands over a plan. That also
+keeps whatever a strange file may do to a parser away from the one process that must not end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vllm_supervisor.domain.model import Policy
+from vllm_supervisor.domain.secret import Secret
+from vllm_supervisor.domain.spec import EngineSpec, LaunchSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlan:
+    """The control socket: where, its mode and group, and the uids that may change state beside root and our own."""
+
+    path: str
+    mode: int
+    group: int | None
+    admins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPlan:
+    """The metrics listener on TCP."""
+
+    enabled: bool
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingPlan:
+    """The daemon's own log."""
+
+    level: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A valid configuration, ready for use. Holds secrets in the clear inside `launch.env`: never shown as a whole."""
+
+    policy: Policy
+    launch: LaunchSpec
+    engine: EngineSpec
+    control: ControlPlan
+    metrics: MetricsPlan
+    logging: LoggingPlan
+    state_dir: str
+    ready_when: str
+    warnings: tuple[str, ...]
+
+
+def encode(plan: Plan) -> dict[str, Any]:
+    """Return `plan` as JSON's types, secrets included: for the pipe between two processes of ours, and nothing else."""
+    key = plan.engine.api_key
+    plain = asdict(replace(plan, engine=replace(plan.engine, api_key=None)))
+    plain["engine"]["api_key"] = key.reveal() if key else None
+    return plain
+
+
+def decode(plain: Mapping[str, Any]) -> Plan:
+    """Return the plan that `encode` was given."""
+    key = plain["engine"]["api_key"]
+    return Plan(
+        policy=Policy(**plain["policy"]),
+        launch=LaunchSpec(**{**plain["launch"], "argv": tuple(plain["launch"]["argv"])}),
+        engine=EngineSpec(**{**plain["engine"], "api_key": Secret(key) if key else None}),
+        control=ControlPlan(**{**plain["control"], "admins": tuple(plain["control"]["admins"])}),
+        metrics=MetricsPlan(**plain["metrics"]),
+        logging=LoggingPlan(**plain["logging"]),
+        state_dir=plain["state_dir"],
+        ready_when=plain["ready_when"],
+        warnings=tuple(plain["warnings"]),
+    )
