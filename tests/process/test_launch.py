@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from tests.eventually import eventually
 from tests.process.lab import PATIENCE, Lab, content, daemon, ending, gone, python, shell
-from vllm_supervisor.adapters.process import find_executable
-from vllm_supervisor.domain.model import Blocker, ExitStatus
+from vllm_supervisor.adapters.process.spawn import open_log
+from vllm_supervisor.domain.model import ExitStatus
 from vllm_supervisor.errors import LaunchError
 
 
@@ -73,11 +74,26 @@ def test_dispositions_are_default_although_the_daemon_was_started_deaf(lab: Lab)
     assert int(seen["SigBlk"], 16) == 0
 
 
+def test_journal_stream_begins_as_journald_expects(tmp_path: Path) -> None:
+    """`log_file: journal`: the engine writes to journald itself, so its lines outlive the daemon there too."""
+    path = str(tmp_path / "stdout")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(path)
+        server.listen()
+        stream = open_log("journal", path)
+        accepted, _ = server.accept()
+        with accepted:
+            os.write(stream, b"a line\n")
+            os.close(stream)
+            with accepted.makefile("rb") as received:
+                assert received.read() == b"vllm\n\n6\n0\n0\n0\n0\na line\n"
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("argv", [("no-such-launcher",), ("./no-such-launcher",)])
 async def test_missing_launcher_raises_and_leaves_nothing(lab: Lab, argv: tuple[str, ...]) -> None:
     """The message says where it was looked for."""
-    with pytest.raises(LaunchError, match=r"PATH searched: /|looked at /"):
+    with pytest.raises(LaunchError, match=r"PATH searched: /|/no-such-launcher does not exist"):
         await lab.launcher(argv).spawn(1)
 
 
@@ -103,19 +119,3 @@ async def test_launch_that_cannot_be_noted_leaves_no_process(lab: Lab) -> None:
     (lab.state_dir / "engine.json").mkdir()
     with pytest.raises(LaunchError, match="state directory"):
         await launcher.spawn(1)
-
-
-def test_launcher_is_looked_up_on_the_engines_path(lab: Lab, tmp_path: Path) -> None:
-    """Not on the daemon's: `engine.vllm.env` may point into another environment."""
-    program = tmp_path / "bin" / "vllm"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    spec = lab.spec(("vllm",), cwd=str(tmp_path))
-    spec.env["PATH"] = f"/nowhere:{tmp_path}/bin"  # type: ignore[index]  # a plain dictionary here
-    found = find_executable(spec)
-    assert isinstance(found, Blocker)
-    assert f"{program} is not executable" in found.why
-    program.chmod(0o755)
-    assert find_executable(spec) == str(program)
-    spec.env["PATH"] = "bin"  # type: ignore[index]  # as above
-    assert find_executable(spec) == str(program)

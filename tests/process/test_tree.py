@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.eventually import aeventually
-from tests.process.lab import PATIENCE, Lab, alive, end, ending, gone, members, python, shell
+from tests.process.lab import PATIENCE, Lab, alive, content, end, ending, gone, members, python, shell
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.model import ExitStatus, Sig
 
@@ -93,13 +93,11 @@ async def test_process_that_left_the_group_is_still_a_member(lab: Lab, script: s
 async def test_member_that_erases_itself_after_it_was_seen_stays_a_member(lab: Lab, tmp_path: Path) -> None:
     """Once seen is enough, by pid and start time."""
     go = tmp_path / "go"
-    script = f"(while ! [ -e {go} ]; do sleep 0.01; done; exec setsid env -i sleep 1000) & wait"
+    inner = f"echo $$ > {tmp_path}/pid; while ! [ -e {go} ]; do sleep 0.01; done; exec setsid env -i sleep 1000"
+    script = f"sh -c '{inner}' & wait"
     async with lab.engine(*shell(script)) as engine:
-
-        async def inner() -> set[int]:
-            return {m.pid for m in await engine.members() if m.name == "sh" and m.pid != engine.pid}
-
-        (seen,) = await aeventually(inner, PATIENCE)
+        seen = int(content(tmp_path / "pid"))
+        assert seen in {member.pid for member in await engine.members()}
         go.touch()
         os.kill(engine.pid, signal.SIGKILL)
         await engine.wait_leader()

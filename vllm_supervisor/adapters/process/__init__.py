@@ -1,7 +1,6 @@
 """The process tree: launches an engine, and proves that one is gone."""
 
 from vllm_supervisor.adapters.process.engine import ProcessTree
-from vllm_supervisor.adapters.process.executable import find_executable
 from vllm_supervisor.adapters.process.kernel import become_subreaper, normalize_signals
 from vllm_supervisor.adapters.process.launcher import EngineLauncher
 from vllm_supervisor.adapters.process.lock import StateLock, lock_state_dir
@@ -11,7 +10,6 @@ __all__ = [
     "ProcessTree",
     "StateLock",
     "become_subreaper",
-    "find_executable",
     "lock_state_dir",
     "normalize_signals",
 ]

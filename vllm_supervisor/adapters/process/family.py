@@ -70,6 +70,8 @@ class Family:
         ours only if somebody in it proves it, by being a known member or by the marker.
         """
         leader = self.origin.leader
+        if leader in rest:  # later than ours, so that the number was free once: our session had ended
+            return []
         mates = [stat for stat in rest.values() if leader in (stat.session, stat.group)]
         if leader in members or any(leader in (stat.session, stat.group) for stat in members.values()):
             return [stat.pid for stat in mates]

@@ -12,15 +12,15 @@ from anyio import to_thread
 
 from vllm_supervisor.adapters.process import kernel, pidfd
 from vllm_supervisor.adapters.process.engine import Leader, ProcessTree, held_leader
-from vllm_supervisor.adapters.process.executable import find_executable
 from vllm_supervisor.adapters.process.family import Family, Origin, newest_launch
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
 from vllm_supervisor.adapters.process.spawn import launch, open_log
+from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
-from vllm_supervisor.errors import AlreadyRunningError, LaunchError
+from vllm_supervisor.errors import AlreadyRunningError, LaunchError, SupervisorError
 from vllm_supervisor.ports import Level, Note
 
 
@@ -32,8 +32,8 @@ class EngineLauncher:
     """Implements `ports.Launcher`.
 
     The caller holds the lock of `state_dir`, has called `normalize_signals`, and `become_subreaper` where orphans are
-    to be seen. `resolve` looks the launcher up; `note` is told, from the loop, what is no failure of the launch.
-    Raises OSError where the instance's name can be neither read nor written.
+    to be seen. `note` is told, from the loop, what is no failure of the launch.
+    Raises SupervisorError where the instance's name can be neither read nor written.
     """
 
     def __init__(
@@ -41,16 +41,17 @@ class EngineLauncher:
         spec: LaunchSpec,
         state_dir: Path,
         *,
-        resolve: Callable[[LaunchSpec], str | Blocker] = find_executable,
         note: Callable[[Note], None] = _ignore,
         proc: Proc | None = None,
     ) -> None:
         self.spec = spec
-        self._resolve = resolve
         self._note = note
         self._proc = proc or Proc()
         self._records = Records(state_dir)
-        self._instance = self._records.instance()
+        try:
+            self._instance = self._records.instance()
+        except OSError as exc:
+            raise SupervisorError(f"state directory {state_dir}", str(exc), "make room, or make it writable") from exc
         self._own = os.getpid()
 
     def last_generation(self) -> int:
@@ -94,11 +95,9 @@ class EngineLauncher:
 
     def _check(self) -> Blocker | None:
         spec = self.spec
-        if spec.cwd is not None and not Path(spec.cwd).is_dir():
-            return Blocker(BlockerKind.LAUNCHER, f"{spec.cwd} is not a directory", "make it, or set engine.vllm.cwd")
-        found = self._resolve(spec)
-        if isinstance(found, Blocker):
-            return found
+        found = find_launcher(spec)
+        if isinstance(found, LauncherMissing):
+            return Blocker(BlockerKind.LAUNCHER, found.why, found.remedy)
         try:
             os.close(open_log(spec.log_file))
         except OSError as exc:
@@ -107,8 +106,8 @@ class EngineLauncher:
         return port_blocker(self._proc, spec.host, spec.port)
 
     def _spawn(self, generation: int) -> ProcessTree:
-        found = self._resolve(self.spec)
-        if isinstance(found, Blocker):
+        found = find_launcher(self.spec)
+        if isinstance(found, LauncherMissing):
             raise LaunchError(f"launcher {self.spec.argv[0]}", found.why, found.remedy)
         mark = f"{self._instance}.{generation}"
         record = Record(generation, self._proc.boot_id(), self._me())

@@ -3,21 +3,32 @@
 import errno
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from vllm_supervisor.domain.spec import LaunchSpec
+from vllm_supervisor.domain.spec import JOURNAL, LaunchSpec
 from vllm_supervisor.errors import LaunchError
 
 _LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+_JOURNALD = "/run/systemd/journal/stdout"
+_JOURNAL_HEADER = b"vllm\n\n6\n0\n0\n0\n0\n"
+"""As sd_journal_stream_fd(3) writes it: identifier, unit (journald knows it from the cgroup), priority info, no
+priority prefixes in lines, forwarded nowhere."""
 
 
-def open_log(path: str) -> int:
-    """Open the log for append, with its directories made; raises OSError.
+def open_log(path: str, journal: str = _JOURNALD) -> int:
+    """Open the log for append, with its directories made, or a stream into the journal; raises OSError.
 
     The engine writes into the file itself: a pipe through the daemon would break vLLM when the daemon dies.
     """
+    if path == JOURNAL:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.connect(journal)
+            stream.shutdown(socket.SHUT_RD)
+            stream.sendall(_JOURNAL_HEADER)
+            return stream.detach()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, _LOG_FLAGS, 0o640)
 
