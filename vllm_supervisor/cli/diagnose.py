@@ -1,0 +1,54 @@
+"""`diagnose`: names the cause in any vLLM log. Needs no daemon and no configuration."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from vllm_supervisor.adapters.logreader import read_into
+from vllm_supervisor.domain.diagnosis import NO_FAILURE, Context, Diagnoser, Diagnosis
+from vllm_supervisor.errors import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `diagnose`."""
+    parser.add_argument("file", metavar="FILE", help="a log of vLLM, whatever wrapped its lines; - for standard input")
+    parser.add_argument("--exit-code", type=int, metavar="N", help="how vLLM ended, as a shell gives it (137, or -9)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the cause; return 0 where one was found, 1 where none was, 2 where the log cannot be read."""
+    diagnoser = Diagnoser()
+    try:
+        if args.file == "-":
+            read_into(diagnoser, sys.stdin.buffer)
+        else:
+            with Path(args.file).open("rb", buffering=0) as stream:
+                read_into(diagnoser, stream)
+    except OSError as error:
+        why = error.strerror or str(error)
+        print(
+            f"vllm-supervisor: {args.file}: {why}; name a readable log file, or - for standard input", file=sys.stderr
+        )
+        return ExitCode.BAD_CONFIG
+    diagnosis = diagnoser.verdict(Context(exit_code=args.exit_code))
+    if args.json:
+        print(json.dumps(NO_FAILURE if diagnosis is None else diagnosis.as_json(), ensure_ascii=False))
+    elif diagnosis is None:
+        print("no failure found in this log")
+    else:
+        print(_as_text(diagnosis))
+    return ExitCode.NOT_READY if diagnosis is None else ExitCode.OK
+
+
+def _as_text(diagnosis: Diagnosis) -> str:
+    where = "" if diagnosis.line is None else f"line {diagnosis.line}: "
+    rows = [
+        f"{diagnosis.cls} ({diagnosis.retry.value}): {diagnosis.summary}",
+        f"  evidence  {where}{diagnosis.evidence}",
+        f"  action    {diagnosis.action}",
+    ]
+    if diagnosis.secondary:
+        rows.append(f"  also      {', '.join(diagnosis.secondary)}")
+    rows.append(f"  more      vllm-supervisor explain {diagnosis.cls}")
+    return "\n".join(rows)

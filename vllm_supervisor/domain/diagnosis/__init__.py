@@ -1,0 +1,23 @@
+"""What happened, from a log and from what else is known: the cause, its evidence, its remedy."""
+
+from vllm_supervisor.domain.diagnosis.classes import CLASSES, FailureClass, Retry
+from vllm_supervisor.domain.diagnosis.diagnoser import Diagnoser
+from vllm_supervisor.domain.diagnosis.explanation import Check, Explanation
+from vllm_supervisor.domain.diagnosis.explanations import EXPLANATIONS
+from vllm_supervisor.domain.diagnosis.model import NO_FAILURE, Context, Diagnosis, Observed
+from vllm_supervisor.domain.diagnosis.scan import Scanner
+
+__all__ = [
+    "CLASSES",
+    "EXPLANATIONS",
+    "NO_FAILURE",
+    "Check",
+    "Context",
+    "Diagnoser",
+    "Diagnosis",
+    "Explanation",
+    "FailureClass",
+    "Observed",
+    "Retry",
+    "Scanner",
+]

@@ -1,0 +1,102 @@
+"""What one run of the engine has shown in its log so far, in bounded memory."""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
+
+STATS = re.compile(
+    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s"
+    r".*?Running: (?P<running>\d+).*?(?:Waiting|Pending): (?P<waiting>\d+)"
+)
+"""The stats line of every version; fields are found by name (their number grew)."""
+
+HUNG_READS = 3
+"""Repeats of the shared-memory warning after readiness that make a hang: it comes once a minute, and a compilation at
+run time may provoke one or two."""
+STUCK_QUEUE = 3
+"""Stats lines (10 s apart) in a row with requests waiting, none running and no token: the scheduler stands still."""
+STUCK_BATCH = 12
+"""The same with requests running. vLLM itself allows 300 s for a step, but not one line of those is without a token
+while it decodes; two minutes pass also the longest prefill seen."""
+
+
+@dataclass(slots=True)
+class Hit:
+    """The first line that matched a signature, and how often it matched."""
+
+    signature: Signature
+    order: int
+    """Place in the catalogue."""
+    line: int
+    text: str
+    groups: dict[str, str]
+    kind: Kind
+    late: bool = False
+    """Seen after readiness, where a request could have provoked it."""
+    count: int = 1
+    last_line: int = 0
+    after_ready: int = 0
+    """How many of them came after readiness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """One stats line."""
+
+    line: int
+    moving: bool
+    running: int
+    waiting: int
+    text: str
+
+
+@dataclass(slots=True)
+class Evidence:
+    """One run of the engine, from its first line (or the file's) to the next banner."""
+
+    first_line: int = 1
+    hits: dict[int, Hit] = field(default_factory=dict)
+    ready_line: int | None = None
+    stop_line: int | None = None
+    """An orderly stop began, and nothing had died before."""
+    ended: bool = False
+    """The server said that it finished."""
+    stage: str = "start"
+    """Where the start had got to: start, load, loaded, graphs."""
+    stage_line: int = 0
+    first_oom_stage: str | None = None
+    run_time_failure: bool = False
+    """The engine's loop ran when it failed, whether or not readiness is in what is left of the log."""
+    start_failure: bool = False
+    stats: deque[Stats] = field(default_factory=lambda: deque(maxlen=64))
+
+    @property
+    def died(self) -> bool:
+        """Whether something says that a process of the engine ended badly."""
+        return self.start_failure or any(
+            hit.kind is Kind.FATAL and hit.signature.tier in {Tier.WORKER, Tier.ENGINE, Tier.START}
+            for hit in self.hits.values()
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything fatal was seen at all."""
+        return any(hit.kind is Kind.FATAL for hit in self.hits.values())
+
+    def stuck_since(self) -> Stats | None:
+        """Return the first of the last stats lines in a row that show pending requests and no token, if enough do."""
+        still: list[Stats] = []
+        for stats in reversed(self.stats):
+            if stats.moving or stats.running + stats.waiting == 0:
+                break
+            still.append(stats)
+        if not still:
+            return None
+        needed = STUCK_QUEUE if all(stats.running == 0 for stats in still) else STUCK_BATCH
+        return still[-1] if len(still) >= needed else None
+
+    def moved_after(self, line: int) -> bool:
+        """Whether tokens flowed after `line`."""
+        return any(stats.moving and stats.line > line for stats in self.stats)

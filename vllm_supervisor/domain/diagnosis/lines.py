@@ -1,0 +1,121 @@
+"""One log line without what was wrapped around it: collectors' stamps, process groups, level, date, file.
+
+Shapes: vLLM's own since 0.6 (`LEVEL MM-DD HH:MM:SS [file.py:N] `, with and without brackets), `(EngineCore pid=N) `
+groups in any number, uvicorn, Ray, glog (`[E1224 ...]`), the JSON formatter of 0.33; around them docker compose,
+`docker logs -t`, Kubernetes (CRI, `--timestamps`, `--prefix`), journald, and docker's JSON files.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import cast
+
+MAX_LINE = 16384
+"""Characters looked at: a progress bar captured whole runs to many kB, and no cause stands behind so much text."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_TIME = r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?"
+_STAMP = rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?"
+_WRAPPERS = re.compile(
+    rf"""
+      [\w.-]+\s{{0,40}}\|\s                                          # compose:    vllm-1  |
+    | \[pod/[^\]\s]+\]\s                                             # kubectl --prefix
+    | {_STAMP}\s(?:std(?:out|err)\s[FP]\s)?(?=\S)                    # RFC3339, with CRI's stream and flag
+    | (?:<\d+>)?[A-Z][a-z]{{2}}\s+\d{{1,2}}\s{_TIME}\s\S+\s[\w./@-]+(?:\[\d+\])?:\s   # syslog, journald
+    | {_STAMP}\s\S+\s[\w./@-]+\[\d+\]:\s                             # journald -o short-iso
+    | \[(?:default)?\d*rank\d*\]:\s?                                 # torchrun, c10d
+    | \[rank\d+\]:\s?
+    | \[VllmSidecar[^\]]*\]:\sts\s\S+\sstd(?:out|err):\s
+    | \([A-Za-z][^()]{{0,80}}?pid=\d+[^()]{{0,80}}\)\s?              # (EngineCore_DP0 pid=9), (X pid=1, ip=10.0.0.2)
+    """,
+    re.VERBOSE,
+)
+_VLLM = re.compile(
+    rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?:\d{{4}}-)?\d\d-\d\d\s{_TIME}\s\[?(?P<file>[^\s:\]]+):\d+\]\s?"
+)
+_UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):\s{1,8}(?=\S)")
+_GLOG = re.compile(rf"\[(?P<letter>[IWEF])\d{{3,4}}\s{_TIME}(?:\s\d+)?\s(?P<file>[^\s:\]]+):\d+\]\s?")
+_PLAIN = re.compile(
+    rf"(?:{_STAMP}|\d\d-\d\d\s{_TIME})?[\s\[|:-]{{0,4}}(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[\s\]|:-]{{1,4}}"
+)
+_LETTERS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+_EXCEPTION_GROUP = re.compile(r"\s*(?:\+-[+-]*\s|\|\s)+")
+_LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a line says. `level` is None where it bears none: tracebacks, libraries, the kernel."""
+
+    body: str
+    level: str | None = None
+    file: str | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the program that wrote it did not call it an error."""
+        return self.level in {"DEBUG", "INFO", "WARNING"}
+
+    @property
+    def frame(self) -> bool:
+        """Whether it is part of a traceback's body: it quotes source code, which says nothing about what happened."""
+        body = self.body
+        if body[:1] in {" ", "\t"}:
+            return not body.lstrip().startswith(("Value error, ", "Assertion failed, "))
+        return body.startswith(("raise ", 'File "', "except ", "^^^"))
+
+
+def parts(raw: str) -> list[str]:
+    """Split into single lines what a terminal would overwrite (carriage returns) or a JSON record holds folded."""
+    text = raw[:MAX_LINE]
+    if text[:1] == "{":
+        unfolded = _unfold(text)
+        if unfolded is not None:
+            return unfolded
+    if "\r" in text:
+        return [part for part in text.split("\r") if part.strip()]
+    return [text]
+
+
+def normalise(raw: str) -> Line:
+    """Return what `raw` (one of `parts`) says, without its wrapping."""
+    text = _ANSI.sub("", raw).rstrip() if "\x1b" in raw else raw.rstrip()
+    level: str | None = None
+    file: str | None = None
+    for _ in range(8):
+        if wrapped := _WRAPPERS.match(text):
+            text = text[wrapped.end() :]
+        elif own := _VLLM.match(text):
+            level, file, text = own["level"], own["file"], text[own.end() :]
+        elif (glog := _GLOG.match(text)) is not None:
+            level, file, text = _LETTERS[glog["letter"]], glog["file"], text[glog.end() :]
+        else:
+            break
+    if level is None and (other := _UVICORN.match(text) or _PLAIN.match(text)):
+        level, text = other["level"], text[other.end() :]
+    if level is None and (own := _VLLM.search(text, 0, 240)):
+        level, file, text = own["level"], own["file"], text[own.end() :]
+    if group := _EXCEPTION_GROUP.match(text):
+        text = text[group.end() :]
+    return Line(text, level, file)
+
+
+def _unfold(text: str) -> list[str] | None:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    fields = cast("dict[str, object]", record)
+    message = next(
+        (value for key in ("message", "MESSAGE", "log", "msg", "line", "textPayload") if (value := fields.get(key))),
+        None,
+    )
+    if not isinstance(message, str):
+        return None
+    trace = fields.get("exc_info") or fields.get("stack_info") or ""
+    whole = f"{message}\n{trace}" if isinstance(trace, str) and trace else message
+    own = fields.get("levelname")  # vLLM's formatter; a collector's own `level` says nothing about the line
+    prefix = f"{own}: " if own in _LEVELS else ""
+    return [prefix + part for part in whole.splitlines() if part.strip()] or [prefix]
