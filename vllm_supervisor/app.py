@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -178,13 +179,15 @@ class Daemon:
 
     def _greeting(self, metrics: str) -> str:
         path = self._control.path
+        program = "vllm-supervisor" if shutil.which("vllm-supervisor") else sys.argv[0]
         lines = [
             f"control socket  {path}",
             f"metrics         {metrics or 'off'}",
             f"vLLM's log      {self._plan.launch.log_file}",
             "",
             "Next, in another terminal:",
-            f"  vllm-supervisor wait --socket {path}",
-            f"  vllm-supervisor status --socket {path}",
+            f"  {program} wait --socket {path}",
+            f"  {program} status --socket {path}",
+            f"  {program} --help",
         ]
         return "\n".join(lines)
