@@ -32,7 +32,7 @@ def check_records(before: State, after: State, effects: tuple[Effect, ...], now:
     phase, since = before.phase, before.since
     for record in records:
         assert (record.before, record.at, record.seconds) == (phase, now, now - since), record
-        assert record.generation == after.generation, record
+        assert (record.generation, record.cause) == (after.generation, after.cause), record
         phase, since = record.after, now
     assert phase is after.phase, f"{before.phase} became {after.phase}, but the records say {records}"
     assert since == after.since
