@@ -1,7 +1,10 @@
 """Membership read from a process table that is written by the test: what no real kernel does on demand."""
 
 import os
+import time
 from pathlib import Path
+
+import pytest
 
 from vllm_supervisor.adapters.process.family import Family, Origin
 from vllm_supervisor.adapters.process.pidfd import hold
@@ -129,6 +132,19 @@ def test_session_number_that_was_reused_after_the_daemon_died_is_not_trusted(tmp
     table.drop(LEADER)
     table.put(101, 1, session=LEADER)
     assert pids(table.family(adopter=None, mark="0f0f.")) == {101, 102}
+
+
+def test_member_with_the_pid_of_an_elder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elders are skipped for a moment only: pids come round."""
+    table, now = Table(tmp_path), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    family = table.family()
+    table.put(60, 1, start=1)
+    now[0] = 10.0
+    assert pids(family) == set()
+    table.put(60, 1, env=f"SUPERVISED_ENGINE={MARK}")
+    now[0] = 10.3
+    assert pids(family) == {60}
 
 
 def test_generation_of_the_same_instance_is_ours_only_for_a_leftover(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ class ProcessTree:
                 if pidfd.send(self._family.proc, stat.pid, stat.start, number):
                     reached.add((stat.pid, stat.start))
             quiet = 0 if fresh else quiet + 1
-            if quiet == _PROOF:
+            if quiet == _PROOF or not tried:
                 break
         return len(reached)
 

@@ -1,5 +1,6 @@
 """Which processes belong to one generation: the reading of a process table, without a signal or a wait."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -7,6 +8,10 @@ from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.spec import MARKER
 
 _INIT = 1
+_ELDERS_FOR = 0.25
+"""Seconds for which a process older than the leader is taken to hold its pid still. Ending an engine takes several
+looks in a few milliseconds, and a GPU host has thousands of kernel threads at 12 us each (measured). A member could
+take such a pid only after the kernel went through all pids in that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,15 @@ class Family:
     """The daemon's pid: never a member."""
     _known: dict[int, int] = field(default_factory=dict)
     """pid -> start of the members seen last time."""
+    _elders: frozenset[int] = frozenset()
+    """Pids of processes older than the leader."""
+    _elders_until: float = 0.0
     _strangers: dict[int, int] = field(default_factory=dict)
     """pid -> start of processes whose environment was read and does not make them members."""
 
     def look(self) -> list[Stat]:
         """Read the process table once and return the members in it, zombies included. Blocking."""
-        table = self.proc.table()
+        table = self._table()
         members = {pid: table[pid] for pid, start in self._known.items() if _same(table.get(pid), start)}
         rest = {stat.pid: stat for stat in table.values() if stat.pid not in members and self._possible(stat)}
         _move(rest, members, [stat.pid for stat in rest.values() if self._leads(stat)])
@@ -55,6 +63,16 @@ class Family:
         self._known = {stat.pid: stat.start for stat in members.values()}
         self._strangers = {pid: start for pid, start in self._strangers.items() if _same(rest.get(pid), start)}
         return list(members.values())
+
+    def _table(self) -> dict[int, Stat]:
+        """Read all processes, or all but the elders where those were told apart just now."""
+        now = time.monotonic()
+        if now < self._elders_until:
+            return self.proc.table(self._elders)
+        table = self.proc.table()
+        self._elders = frozenset(pid for pid, stat in table.items() if stat.start < self.origin.born)
+        self._elders_until = now + _ELDERS_FOR
+        return table
 
     def _possible(self, stat: Stat) -> bool:
         return stat.start >= self.origin.born and not stat.kernel and stat.pid not in (self.own, _INIT)

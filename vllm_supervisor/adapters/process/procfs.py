@@ -1,6 +1,7 @@
 """The kernel's process table, read by hand: about 10 us a process, where psutil takes ten times as long (measured)."""
 
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,9 +59,10 @@ class Proc:
             return None
         return parse_stat(line) if line else None
 
-    def table(self) -> dict[int, Stat]:
-        """Return every process that is visible and stays long enough to be read."""
-        stats = (self.stat(int(name)) for name in os.listdir(self.root) if name.isdecimal())  # noqa: PTH208  pathlib costs three times as much here
+    def table(self, skip: Container[int] = frozenset()) -> dict[int, Stat]:
+        """Return every process, but those to skip, that is visible and stays long enough to be read."""
+        pids = [int(name) for name in os.listdir(self.root) if name.isdecimal()]  # noqa: PTH208  pathlib costs three times as much here
+        stats = (self.stat(pid) for pid in pids if pid not in skip)
         return {stat.pid: stat for stat in stats if stat is not None}
 
     def environ(self, pid: int) -> bytes | None:
