@@ -102,6 +102,7 @@ class House:
             # A failed assertion reads better by itself.
             raise (failures.exceptions[0] if len(failures.exceptions) == 1 else failures) from None
         assert self.running() == {}
+        assert self.launcher.violations == []
 
 
 def build(
