@@ -32,6 +32,8 @@ COMMANDS = {
     "restart": ("vllm_supervisor.cli.control", "restart the engine"),
     "logs": ("vllm_supervisor.cli.logs", "show vLLM's log"),
     "events": ("vllm_supervisor.cli.events", "show what happened, a JSON object a line"),
+    "diagnose": ("vllm_supervisor.cli.diagnose", "name the cause in a log of vLLM, wherever it comes from"),
+    "explain": ("vllm_supervisor.cli.explain", "say what a cause means and what to do about it"),
     "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),
 }
 """Name -> module, help. `simulate` parses its own arguments: they are vLLM's."""
@@ -53,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         status = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # Python's where descriptor 1 is closed
+            sys.stdout.flush()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except SupervisorError as error:

@@ -4,7 +4,7 @@ import re
 
 from vllm_supervisor.domain.diagnosis import verdict as judge
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES
-from vllm_supervisor.domain.diagnosis.evidence import STATS, Evidence, Hit, Stats
+from vllm_supervisor.domain.diagnosis.evidence import STATS, Evidence, Hit, Stats, clock
 from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
@@ -17,7 +17,8 @@ _BANNER = re.compile(r"^v?LLM (?:API )?server version |vLLM (?:API )?server vers
 _READY = re.compile(r'Application startup complete|Avg prompt throughput: |HTTP/1\.\d" 2\d\d|"GET /health \S+ 2\d\d')
 _ACCESS = re.compile(r'^\S+ - "[A-Z]+ \S')
 _STOPPING = re.compile(
-    r"^\[shutdown\] API server: shutdown triggered|^Shutting down$|^Received signal \d+|^Gracefully stop"
+    r"^\[shutdown\] API server: shutdown triggered|^Shutting down(?: FastAPI HTTP server\.?)?$|"
+    r"^Received signal \d+|^Gracefully stop"
 )
 _ENDED = re.compile(r"^Finished server process|^Application shutdown complete")
 _ASGI = re.compile(r"Exception in ASGI application")
@@ -65,8 +66,8 @@ _DIGITS = {ord(character): None for character in "0123456789abcdef-"}
 class Diagnoser:
     """Feed it the lines of a log in order; ask for the verdict whenever wanted.
 
-    A banner begins a new run: what an earlier run showed is kept beside, and counts only if the later run has not got
-    anywhere (a restart loop cut off in the middle of a start).
+    A banner begins a new run: the last earlier one that failed is kept beside, and counts where the current one shows
+    nothing (it was restarted, and the reader wants to know why).
     """
 
     def __init__(self) -> None:
@@ -103,8 +104,9 @@ class Diagnoser:
         if found is None:
             return False
         moving = float(found["prompt"]) > 0 or float(found["generation"]) > 0
-        stats = Stats(number, moving, int(found["running"]), int(found["waiting"]), _presentable(found.group()))
-        self._now.stats.append(stats)
+        text = _presentable(found.group())
+        running, waiting, usage = int(found["running"]), int(found["waiting"]), found["usage"] or ""
+        self._now.stats.append(Stats(number, moving, running, waiting, usage, clock(line), text))
         return True
 
     def forget_stats(self) -> None:
@@ -114,10 +116,10 @@ class Diagnoser:
     def verdict(self, context: Context | None = None) -> Diagnosis | None:
         """Return the cause, or None where neither the log nor `context` shows a failure."""
         context = context or Context()
-        now = self._now
-        if self._before is not None and not now.failed and now.ready_line is None and now.stop_line is None:
-            now = self._before
-        return judge.verdict(now, context)
+        found = judge.verdict(self._now, context)
+        if found is None and self._before is not None:
+            return judge.verdict(self._before, Context())
+        return found
 
     def _seen_before(self, known: tuple[int, ...]) -> bool:
         hits = self._now.hits
@@ -132,43 +134,41 @@ class Diagnoser:
 
     def _look(self, line: Line, raw: str, matched: set[int]) -> bool:
         """Match one line; return whether it changed more than counts, so that its like must be looked at again."""
-        body = line.body
-        if not body:
+        if (echo := _ECHO.search(line.body)) is not None:
+            line = Line(line.body[: echo.start()], line.level, line.file)
+        if not line.body:
             return False
         if self._mark(line, raw):
             return True
-        if line.frame or _ACCESS.match(body):
+        if line.frame or _ACCESS.match(line.body):
             return False
         of_request = line.file is not None and _REQUEST_FILES.match(line.file) is not None
         in_asgi = self._asgi and line.level is None
-        echo = _ECHO.search(body)
-        if echo is not None:
-            body = body[: echo.start()]
         orders = [
-            order
-            for order, signature in enumerate(SIGNATURES)
-            if self._counts(signature, line, body, in_asgi or of_request)
+            order for order, signature in enumerate(SIGNATURES) if self._counts(signature, line, in_asgi or of_request)
         ]
         for order in orders:
-            self._hit(order, line, body)
+            self._hit(order, line)
         matched.update(orders)
-        return bool(orders) and self._asgi
+        return bool(orders) and (self._asgi or any(self._now.hits[order].late for order in orders))
 
-    def _counts(self, signature: Signature, line: Line, body: str, of_request: bool) -> bool:  # noqa: FBT001 # private
+    def _counts(self, signature: Signature, line: Line, of_request: bool) -> bool:  # noqa: FBT001 # private
         if of_request and signature.tier not in {Tier.ENGINE, Tier.WORKER}:
             return False
         if line.quiet and not signature.quiet and line.level != "WARNING":
             return False
-        return signature.pattern.search(body) is not None
+        return signature.pattern.search(line.body) is not None
 
-    def _hit(self, order: int, line: Line, body: str) -> None:
-        now = self._now
+    def _hit(self, order: int, line: Line) -> None:
+        now, body = self._now, line.body
         signature = SIGNATURES[order]
         kind = signature.kind
         if kind is Kind.FATAL and line.quiet and not signature.quiet:
             kind = Kind.WARNING
         known = now.hits.get(order)
-        if known is not None and not (known.kind is Kind.WARNING and kind is Kind.FATAL):
+        # Of what a request may provoke, the last before a death counts: days may lie between.
+        renewed = known is not None and known.late and not now.died
+        if known is not None and not renewed and not (known.kind is Kind.WARNING and kind is Kind.FATAL):
             known.count += 1
             known.last_line = self._number
             known.after_ready += self.ready
@@ -197,17 +197,13 @@ class Diagnoser:
             self._asgi = False
         if line.frame:
             return False
-        if _BANNER.search(body):
-            self._begin_run()
-            return True
-        if _STATS_HINT in body and self.feed_stats(raw, self._number):
-            self._note_ready()
-            return True
-        if line.quiet and _READY.search(body):
-            self._note_ready()
-            return True
         if _ASGI.search(body):
             self._asgi = True
+            return True
+        if self._mark_serving(line, raw):
+            return True
+        if _BANNER.search(body):
+            self._begin_run()
             return True
         if _STOPPING.search(body):
             if not now.died and now.stop_line is None:
@@ -216,11 +212,24 @@ class Diagnoser:
         if _ENDED.search(body):
             now.ended = True
             return True
-        for stage, pattern in _STAGES:
-            if pattern.search(body):
-                now.stage, now.stage_line = stage, self._number
-                return "Available KV" not in body
+        stage = next((name for name, pattern in _STAGES if pattern.search(body)), None)
+        if stage is not None:
+            now.stage, now.stage_line = stage, self._number
+            return True
         self._note_failure(line)
+        return False
+
+    def _mark_serving(self, line: Line, raw: str) -> bool:
+        """Note signs of readiness."""
+        now, body = self._now, line.body
+        if _STATS_HINT in body and self.feed_stats(raw, self._number):
+            self._note_ready()
+            return True
+        if line.quiet and _READY.search(body):
+            if "startup complete" in body and not now.died:
+                self._survived()
+            self._note_ready()
+            return True
         return False
 
     def _note_failure(self, line: Line) -> None:
@@ -233,11 +242,19 @@ class Diagnoser:
         if self._now.ready_line is None:
             self._now.ready_line = self._number
 
+    def _survived(self) -> None:
+        """Forget what did not prevent readiness, however it looked; keep what explains."""
+        now = self._now
+        now.hits = {order: hit for order, hit in now.hits.items() if hit.kind is Kind.CONTEXT}
+        now.first_oom_stage = None
+        self._shapes.clear()
+
     def _begin_run(self) -> None:
         """Start afresh, unless nothing of note happened: several servers of one run print a banner each."""
         now = self._now
         if now.failed or now.ready_line is not None or now.stop_line is not None:
-            self._before = now
+            if judge.verdict(now, Context()) is not None:
+                self._before = now
             self._now = Evidence(first_line=self._number)
             self._shapes.clear()
         self._asgi = False

@@ -9,17 +9,32 @@ from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
 STATS = re.compile(
     r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s"
     r".*?Running: (?P<running>\d+).*?(?:Waiting|Pending): (?P<waiting>\d+)"
+    r"(?:.*?KV cache usage: (?P<usage>[\d.]+))?"
 )
 """The stats line of every version; fields are found by name (their number grew)."""
 
 HUNG_READS = 3
 """Repeats of the shared-memory warning after readiness that make a hang: it comes once a minute, and a compilation at
 run time may provoke one or two."""
+HUNG_READS_PENDING = 2
+"""The same where the last stats line shows requests and no token."""
 STUCK_QUEUE = 3
 """Stats lines (10 s apart) in a row with requests waiting, none running and no token: the scheduler stands still."""
-STUCK_BATCH = 12
-"""The same with requests running. vLLM itself allows 300 s for a step, but not one line of those is without a token
-while it decodes; two minutes pass also the longest prefill seen."""
+STUCK_BATCH = 6
+"""The same with requests running, and the cache filled as it was: even a long prefill fills it chunk by chunk."""
+STUCK_SECONDS = 60.0
+"""Or this long by the lines' own clock, where stats lines are sparse."""
+_CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
+_DAY = 86400
+
+
+def clock(line: str) -> int | None:
+    """Return the time of day that a line bears, in seconds."""
+    found = _CLOCK.search(line)
+    return None if found is None else int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
+
+
+_DEATHS = frozenset({Tier.WORKER, Tier.ENGINE, Tier.START})
 
 
 @dataclass(slots=True)
@@ -49,7 +64,16 @@ class Stats:
     moving: bool
     running: int
     waiting: int
+    usage: str
+    """How full the cache is, as printed."""
+    at: int | None
+    """Time of day in seconds."""
     text: str
+
+    @property
+    def still(self) -> bool:
+        """Whether requests are there and no token was made."""
+        return not self.moving and self.running + self.waiting > 0
 
 
 @dataclass(slots=True)
@@ -76,8 +100,7 @@ class Evidence:
     def died(self) -> bool:
         """Whether something says that a process of the engine ended badly."""
         return self.start_failure or any(
-            hit.kind is Kind.FATAL and hit.signature.tier in {Tier.WORKER, Tier.ENGINE, Tier.START}
-            for hit in self.hits.values()
+            hit.kind is Kind.FATAL and hit.signature.tier in _DEATHS for hit in self.hits.values()
         )
 
     @property
@@ -85,17 +108,28 @@ class Evidence:
         """Whether anything fatal was seen at all."""
         return any(hit.kind is Kind.FATAL for hit in self.hits.values())
 
+    @property
+    def death_line(self) -> int | None:
+        """The first line that says that a process ended badly."""
+        lines = [hit.line for hit in self.hits.values() if hit.kind is Kind.FATAL and hit.signature.tier in _DEATHS]
+        return min(lines, default=None)
+
     def stuck_since(self) -> Stats | None:
         """Return the first of the last stats lines in a row that show pending requests and no token, if enough do."""
-        still: list[Stats] = []
+        row: list[Stats] = []
         for stats in reversed(self.stats):
-            if stats.moving or stats.running + stats.waiting == 0:
+            if not stats.still or (row and stats.running > 0 and stats.usage != row[-1].usage):
                 break
-            still.append(stats)
-        if not still:
+            row.append(stats)
+        if not row:
             return None
-        needed = STUCK_QUEUE if all(stats.running == 0 for stats in still) else STUCK_BATCH
-        return still[-1] if len(still) >= needed else None
+        first, last = row[-1], row[0]
+        if all(stats.running == 0 for stats in row):
+            return first if len(row) >= STUCK_QUEUE else None
+        lasted = (last.at - first.at) % _DAY if last.at is not None and first.at is not None else 0
+        if len(row) >= STUCK_BATCH or (len(row) >= STUCK_QUEUE and lasted >= STUCK_SECONDS):
+            return first
+        return None
 
     def moved_after(self, line: int) -> bool:
         """Whether tokens flowed after `line`."""

@@ -20,9 +20,9 @@ _WRAPPERS = re.compile(
     rf"""
       [\w.-]+\s{{0,40}}\|\s                                          # compose:    vllm-1  |
     | \[pod/[^\]\s]+\]\s                                             # kubectl --prefix
+    | {_STAMP}\s\S+\s[\w./@-]+\[\d+\]:\s                             # journald -o short-iso
     | {_STAMP}\s(?:std(?:out|err)\s[FP]\s)?(?=\S)                    # RFC3339, with CRI's stream and flag
     | (?:<\d+>)?[A-Z][a-z]{{2}}\s+\d{{1,2}}\s{_TIME}\s\S+\s[\w./@-]+(?:\[\d+\])?:\s   # syslog, journald
-    | {_STAMP}\s\S+\s[\w./@-]+\[\d+\]:\s                             # journald -o short-iso
     | \[(?:default)?\d*rank\d*\]:\s?                                 # torchrun, c10d
     | \[rank\d+\]:\s?
     | \[VllmSidecar[^\]]*\]:\sts\s\S+\sstd(?:out|err):\s

@@ -92,7 +92,7 @@ MEMORY = (
         "oom_at_load",
         pattern(
             r"(?:CUDA|HIP|XPU) out of memory(?:\. Tried to allocate (?P<tried>[\d.]+ [KMG]i?B))?|"
-            r"\bOutOfMemoryError\b(?! as)|CUDA error: out of memory|cudaErrorMemoryAllocation|"
+            r"(?<!ray\.exceptions\.)\bOutOfMemoryError\b(?! as)|CUDA error: out of memory|cudaErrorMemoryAllocation|"
             r"CUBLAS_STATUS_ALLOC_FAILED"
         ),
         "all versions; whether at load or at run time is decided by the stage",

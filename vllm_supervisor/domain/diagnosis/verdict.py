@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES, SUPERSEDES
 from vllm_supervisor.domain.diagnosis.classes import CLASSES, Retry
-from vllm_supervisor.domain.diagnosis.evidence import HUNG_READS, Evidence, Hit
+from vllm_supervisor.domain.diagnosis.evidence import HUNG_READS, HUNG_READS_PENDING, Evidence, Hit
 from vllm_supervisor.domain.diagnosis.explanations import EXPLANATIONS
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis, Observed
 from vllm_supervisor.domain.diagnosis.signature import Kind, Tier
@@ -15,6 +15,8 @@ _ECC_XIDS = frozenset({48, 63, 64, 94, 95})
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45})
 """Raised by what a program did: an illegal access, or its own end."""
 _CONSEQUENCES = frozenset({Tier.WORKER, Tier.ENGINE, Tier.START, Tier.KILLED})
+_NEAR = 200
+"""Lines: a death prints the tracebacks of all its processes."""
 _WEAK = frozenset({"killed_by_probe", "worker_died", "engine_core_died", "engine_core_init_failed"})
 
 
@@ -38,12 +40,13 @@ def verdict(evidence: Evidence, context: Context) -> Diagnosis | None:
 def _counting(evidence: Evidence, context: Context) -> list[Hit]:
     """Return the hits that may name the cause."""
     counting: list[Hit] = []
-    died = evidence.died
     for hit in evidence.hits.values():
         tier, cls = hit.signature.tier, hit.signature.cls
         if cls == "hang_health_ok" or hit.kind is Kind.CONTEXT:
             continue
-        if hit.late and not (died or context.failed):
+        if hit.late and not _near_death(hit, evidence, context):
+            continue
+        if tier is Tier.KILLED and context.oom_kills == 0:
             continue
         if (tier in _CONSEQUENCES or cls == "killed_by_probe") and _asked_for(hit, evidence, context):
             continue
@@ -55,6 +58,12 @@ def _counting(evidence: Evidence, context: Context) -> list[Hit]:
             continue
         counting.append(hit)
     return counting
+
+
+def _near_death(hit: Hit, evidence: Evidence, context: Context) -> bool:
+    """Whether what a request may provoke stands where the engine died, and not hours before."""
+    death = evidence.death_line
+    return context.failed if death is None else hit.line >= death - _NEAR
 
 
 def _asked_for(hit: Hit, evidence: Evidence, context: Context) -> bool:
@@ -154,7 +163,8 @@ def _hang(evidence: Evidence, context: Context) -> Diagnosis | None:
     ready = evidence.ready_line is not None or bool(context.was_ready)
     for hit in evidence.hits.values():
         reads = hit.count if context.was_ready else hit.after_ready
-        if hit.signature.cls == "hang_health_ok" and ready and reads >= HUNG_READS:
+        needed = HUNG_READS_PENDING if evidence.stats and evidence.stats[-1].still else HUNG_READS
+        if hit.signature.cls == "hang_health_ok" and ready and reads >= needed:
             if evidence.moved_after(hit.last_line):
                 continue
             return _from_hit(hit, evidence, ())

@@ -1,0 +1,94 @@
+"""`diagnose`: statuses, both outputs, whatever the log is like."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from vllm_supervisor.cli.main import main
+
+FAILED = (
+    "INFO 03-02 08:00:00 api_server.py:528] vLLM API server version 0.6.1\n"
+    "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).\n"
+)
+HEALTHY = "INFO:     Application startup complete.\n"
+KEYS = ["class", "retry", "summary", "evidence", "line", "action", "secondary"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a log that shows a failure."""
+    path = tmp_path / "vllm.log"
+    path.write_text(FAILED)
+    return path
+
+
+def test_a_cause(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 0; class, verdict, evidence with its line, remedy, and where to read more."""
+    assert main(["diagnose", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("tensor_parallel_divisibility (permanent): ")
+    assert "line 2: ValueError: Total number of attention heads (28)" in out
+    assert "--tensor-parallel-size to one of 1, 2, 4, 7, 14" in out
+    assert out.endswith("vllm-supervisor explain tensor_parallel_divisibility\n")
+
+
+def test_a_cause_as_json(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One object with the agreed keys, the option before or after the command."""
+    for argv in (["diagnose", "--json", str(log)], ["--json", "diagnose", str(log)]):
+        assert main(argv) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert list(found) == KEYS
+        assert (found["class"], found["retry"], found["line"]) == ("tensor_parallel_divisibility", "permanent", 2)
+        assert found["secondary"] == []
+
+
+def test_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 1; class and retry are null."""
+    path = tmp_path / "vllm.log"
+    path.write_text(HEALTHY)
+    assert main(["diagnose", str(path)]) == 1
+    assert capsys.readouterr().out == "no failure found in this log\n"
+    assert main(["diagnose", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == KEYS
+    assert found["class"] is found["retry"] is found["line"] is None
+
+
+def test_the_exit_status_is_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """139 is a segmentation fault; 137 alone proves nothing."""
+    path = tmp_path / "vllm.log"
+    path.write_text(HEALTHY)
+    assert main(["diagnose", str(path), "--exit-code", "139"]) == 0
+    assert capsys.readouterr().out.startswith("segfault ")
+    assert main(["diagnose", str(path), "--exit-code=-11", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["line"] is None
+    assert main(["diagnose", str(path), "--exit-code", "137"]) == 1
+
+
+@pytest.mark.parametrize("what", ["missing", "a directory"])
+def test_unreadable(tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2 and one line on standard error, nothing on standard output."""
+    path = tmp_path if what == "a directory" else tmp_path / "none"
+    assert main(["diagnose", str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"vllm-supervisor: {path}: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`kubectl logs … | vllm-supervisor diagnose -`."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FAILED.encode())))
+    assert main(["diagnose", "-"]) == 0
+    assert "line 2" in capsys.readouterr().out
+
+
+def test_any_bytes(tmp_path: Path) -> None:
+    """Neither nothing, nor binary, nor a log without a last line break, nor broken characters are an error."""
+    path = tmp_path / "x"
+    for content, status in ((b"", 1), (bytes(range(256)) * 999, 1), (b"\xff\xfe\n" + FAILED.encode().strip(), 0)):
+        path.write_bytes(content)
+        assert main(["diagnose", str(path)]) == status

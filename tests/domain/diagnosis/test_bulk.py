@@ -1,0 +1,64 @@
+"""A big log costs neither memory nor patience."""
+
+import time
+import tracemalloc
+
+from tests.domain.diagnosis.snippets import DEAD, ERR, FATAL, NEW, SERVING
+from vllm_supervisor.domain.diagnosis import Diagnoser, Scanner
+
+STATS = (
+    "(APIServer pid=7) INFO 09-02 08:03:{:02} [loggers.py:271] Engine 000: Avg prompt throughput: 9.0 tokens/s, "
+    "Avg generation throughput: 40.0 tokens/s, Running: 2 reqs, Waiting: 0 reqs, GPU KV cache usage: 3.0%, "
+    "Prefix cache hit rate: 0.0%\n"
+)
+ACCESS = '(APIServer pid=7) INFO:     10.0.0.7:{} - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+END = FATAL + ERR + "torch.OutOfMemoryError: CUDA out of memory.\n" + DEAD
+
+
+def test_a_cause_behind_much_traffic() -> None:
+    """32 MB of traffic: the cause is found with its line number, in a few MB, at speed."""
+    block = "".join(STATS.format(n % 60) + ACCESS.format(40000 + n) * 6 for n in range(1200)).encode()
+    blocks = 32 * 1024 * 1024 // len(block)
+    diagnoser = Diagnoser()
+    scanner = Scanner(diagnoser)
+    scanner.feed((NEW + SERVING).encode())
+    started = time.process_time()
+    for _ in range(blocks):
+        scanner.feed(block)
+    spent = time.process_time() - started
+    tracemalloc.start()
+    scanner.feed(block)
+    scanner.feed(END.encode())
+    scanner.finish()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    diagnosis = diagnoser.verdict()
+    assert diagnosis is not None
+    assert diagnosis.cls == "oom_runtime"
+    assert diagnosis.line == (NEW + SERVING).count("\n") + block.count(b"\n") * (blocks + 1) + 2
+    assert peak < 8 * len(block)
+    assert blocks * len(block) / spent / 1e6 > 10, "MB/s of CPU time; a fifth of what is promised, for busy machines"
+
+
+def test_a_line_without_end() -> None:
+    """A progress bar that never breaks its line, or a binary file: a part is kept, the rest passes by."""
+    scanner = Scanner(diagnoser := Diagnoser())
+    for _ in range(64):
+        scanner.feed(b"\rLoading shards: 10%|#  |" * 4096)
+    scanner.feed(b"\n" + END.encode())
+    scanner.finish()
+    diagnosis = diagnoser.verdict()
+    assert diagnosis is not None
+    assert diagnosis.line == 3
+
+
+def test_shapes_do_not_pile_up() -> None:
+    """Ten thousand different errors of requests leave a bounded memory, and no class."""
+    diagnoser = Diagnoser()
+    for line in (NEW + SERVING).splitlines():
+        diagnoser.feed(line)
+    for number in range(10_000):
+        word = "".join("ghijklmnop"[int(digit)] for digit in str(number))
+        diagnoser.feed(f"ERROR 09-02 08:00:00 [x.py:1] ValueError: {word}")
+    assert len(diagnoser._shapes) <= 8192
+    assert diagnoser.verdict() is None

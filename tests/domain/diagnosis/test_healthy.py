@@ -1,0 +1,17 @@
+"""A log in which nothing failed gives no class."""
+
+import pytest
+
+from tests.domain.diagnosis.feeding import in_bulk, line_by_line
+from tests.domain.diagnosis.snippets import HEALTHY
+from tests.domain.diagnosis.wrappers import WRAPPERS
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_found(name: str, wrapper: str) -> None:
+    """Scary warnings, requests' errors, echoed prompts, an orderly stop."""
+    log = WRAPPERS[wrapper](HEALTHY[name])
+    for feed in (line_by_line, in_bulk):
+        diagnosis = feed(log)
+        assert diagnosis is None, f"{diagnosis.cls}: {diagnosis.evidence}"
