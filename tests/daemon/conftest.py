@@ -71,3 +71,23 @@ def make_rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     yield make
     left = [line for rig in made for line in rig.clean_up()]
     assert not left, left
+
+
+QUICK = {
+    "probe": {"interval": 0.1, "timeout": 0.4, "failure_threshold": 2, "restart_after": 0.3},
+    "stop": {"drain_timeout": 0, "grace": 10},
+}
+"""Settings under which faults are found, and ends reached, within a second or so."""
+
+
+@pytest.fixture
+def pliable(make_rig: Callable[..., Rig]) -> Callable[..., Rig]:
+    """Make daemons that react quickly, on a simulator whose knobs can be changed between its starts."""
+
+    def make(engine: dict[str, Any] | None = None, **top: Any) -> Rig:
+        rig = make_rig(QUICK | (engine or {}), **top)
+        if "launcher" not in (engine or {}):
+            rig.config["engine"]["vllm"]["launcher"] = rig.launch_script()
+        return rig
+
+    return make
