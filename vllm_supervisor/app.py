@@ -175,7 +175,8 @@ class Daemon:
         self._logger.info("started", version=__version__, socket=self._control.path, metrics=metrics or None)
         self._notifier.ready("control socket answers")
         if not logs.under_journal(sys.stderr, os.environ):
-            print(self._greeting(metrics), flush=True)  # noqa: T201 -- for whoever started us by hand
+            # For whoever started us by hand; a reader who left, or one who does not read, must not end or hold us.
+            logs.Sink(sys.stdout).write(self._greeting(metrics))
 
     def _greeting(self, metrics: str) -> str:
         path = self._control.path

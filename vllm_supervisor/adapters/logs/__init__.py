@@ -2,5 +2,6 @@
 
 from vllm_supervisor.adapters.logs.observer import LogObserver
 from vllm_supervisor.adapters.logs.setup import LogFormat, configure, under_journal
+from vllm_supervisor.adapters.logs.sink import Sink
 
-__all__ = ["LogFormat", "LogObserver", "configure", "under_journal"]
+__all__ = ["LogFormat", "LogObserver", "Sink", "configure", "under_journal"]
