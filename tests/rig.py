@@ -83,7 +83,7 @@ class Rig:
                 env={**os.environ, **(environ or {})},
             )
         if wait:
-            self.until(lambda: self.try_status() is not None, 30, what="the socket answers")
+            self.wait_answer()
 
     @property
     def pid(self) -> int:
@@ -196,6 +196,10 @@ class Rig:
             if time.monotonic() > deadline:
                 raise NotInTimeError(f"{what or 'condition'} not within {within} s\n{self.daemon_log()[-6000:]}")
             time.sleep(every)
+
+    def wait_answer(self, within: float = 30) -> None:
+        """Wait until the socket answers."""
+        self.until(lambda: self.try_status() is not None, within, what="the socket answers")
 
     def wait_state(self, state: str, within: float = 30, *, after: int = -1) -> Status:
         """Wait for a public state, of a generation above `after`."""

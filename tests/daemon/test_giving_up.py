@@ -36,11 +36,11 @@ def test_starts_in_a_row_that_never_got_ready(pliable: Make) -> None:
 
 def test_a_ready_engine_forgives_starts_that_failed(pliable: Make) -> None:
     """Crashes of engines that had been ready never lead to `failed`."""
-    rig = pliable({"restart": {"min_backoff": 0.05, "max_backoff": 0.1, "never_ready_limit": 2}})
-    rig.simulate(exit_code=7, exit_phase="ready", exit_after=0.5, fault_starts=3, state_dir=rig.folder / "sim")
+    rig = pliable({"restart": {"min_backoff": 0.05, "max_backoff": 0.1, "never_ready_limit": 1}})
+    rig.simulate(exit_code=7, exit_phase="ready", exit_after=0.5, fault_starts=2, state_dir=rig.folder / "sim")
     rig.start()
-    status = rig.wait_state("ready", after=3)
-    assert status["restarts"]["by_reason"]["crash"] == 3
+    status = rig.wait_state("ready", after=2)
+    assert status["restarts"]["by_reason"]["crash"] == 2
     assert rig.events("phase_changed")[-1]["after"] == "ready"
     assert "failed" not in [event["after"] for event in rig.events("phase_changed")]
 

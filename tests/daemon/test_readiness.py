@@ -118,7 +118,9 @@ def test_another_model_than_ours_and_no_warm_up(pliable: Make) -> None:
 
 def test_the_warm_up_has_the_time_of_the_start(pliable: Make) -> None:
     """A first token slower than any probe's timeout is waited for, by one request; the start's own limit ends it."""
-    rig = pliable({"startup": {"timeout": 3}, "probe": {"timeout": 0.2}})
+    rig = pliable(
+        {"startup": {"timeout": 2.5}, "probe": {"timeout": 0.2}, "restart": {"min_backoff": 0.5, "max_backoff": 0.5}}
+    )
     rig.simulate(prefill_seconds=0.6)
     rig.start()
     rig.wait_state("ready")
@@ -127,11 +129,12 @@ def test_the_warm_up_has_the_time_of_the_start(pliable: Make) -> None:
     rig.simulate(prefill_seconds=60)
     before = rig.status()["generation"]
     rig.post("restart")
-    rig.until(lambda: rig.metric('vllm_supervisor_restarts_total{reason="startup_stall"}'), what="a stalled start")
+    rig.wait_state("backoff")
     rig.simulate()
     status = rig.wait_state("ready", after=before)
     assert status["last_exit"]["reason"] == "startup_stall"
-    assert requests(rig, "/v1/completions") <= 3
+    assert rig.metric('vllm_supervisor_restarts_total{reason="startup_stall"}') == 1
+    assert requests(rig, "/v1/completions") <= 3, "the stalled one may be cut off before it is logged"
 
 
 @contextmanager
