@@ -85,7 +85,9 @@ def test_a_shell_that_stays_as_parent(pliable: Make) -> None:
     assert Path(f"/proc/{shell}/comm").read_text().strip() == "sh"
 
     # What the engine gets, seen at the shell, which changes none of it.
-    assert {key: int(proc_status(shell)[key], 16) for key in ("SigIgn", "SigBlk")} == {"SigIgn": 0, "SigBlk": 0}
+    # 32 and 33 are glibc's own: its posix_spawn, as make uses it, leaves them ignored, and no program can change that.
+    assert int(proc_status(shell)["SigIgn"], 16) & ~(0b11 << 31) == 0
+    assert int(proc_status(shell)["SigBlk"], 16) == 0
     fds = descriptors(shell)
     assert (fds.pop(0), fds.pop(1), fds.pop(2)) == ("/dev/null", str(rig.log), str(rig.log))
     assert set(fds.values()) <= {str(rig.folder / "launch.sh")}

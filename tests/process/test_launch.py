@@ -70,7 +70,8 @@ def test_dispositions_are_default_although_the_daemon_was_started_deaf(lab: Lab)
     with daemon(lab, "cat", "/proc/self/status", prefix=(sys.executable, "-c", DEAF)):
         lines = eventually(lambda: [line for line in content(lab.log).splitlines() if line.startswith("Sig")], PATIENCE)
     seen = dict(line.split(":\t") for line in lines)
-    assert int(seen["SigIgn"], 16) == 0
+    # 32 and 33 are glibc's own: its posix_spawn, as make uses it, leaves them ignored, and no program can change that.
+    assert int(seen["SigIgn"], 16) & ~(0b11 << 31) == 0
     assert int(seen["SigBlk"], 16) == 0
 
 

@@ -48,7 +48,7 @@ _GATE_WORDS = (
     ),
     *("Following weights", "Free memory on"),
     *("GPU is lost", "GPU has fallen", "Got fatal signal", "Gateway Time", "Gloo connect", "Graph capturing", "GLIBC"),
-    *("HIP ", "HTTPSConnectionPool", "HTTP 429", "HTTP status 429", "HeaderTooLarge"),
+    *("HIP ", "Heartbeat monitor", "HTTPSConnectionPool", "HTTP 429", "HTTP status 429", "HeaderTooLarge"),
     *("Illegal instruction", "Initializing a", "Invalid ", "InvalidHeader", "Incorrect path", "Init"),
     *("KeyboardInterrupt", "Killed", "KV cache is needed", "KV cache scaling", "KV cache: "),
     *("LLM API server version", "LLM server version", "LoRA rank", "Loading ", "Liveness probe", "LoweringException"),
@@ -73,7 +73,6 @@ _GATE_WORDS = (
     *("Quantization method", "RCCL ", "RPC call to", "Repo id must", "RayWorkerProc", "Ray cluster", "Read-only file"),
     *("Read", "SM 1", "Segfault", "Segmentation fault", "SIGSEGV", "SIGILL", "SIGBUS", "SIGKILL", "SafetensorError"),
     *("Shutting down", "Started", "Starting", "Startup probe", "Some NCCL", "Socket Timeout", "Service Unav"),
-    *("Server Error",),
     *("The number of", "The model's max", "The quantization", "The repository", "The actor", "Task was killed"),
     *("Timed out", "Temporary failure", "Token is required", "Tokenizer class", "Too Many Requests", "Total number of"),
     *(

@@ -108,6 +108,11 @@ class Evidence:
         """Whether anything fatal was seen at all."""
         return any(hit.kind is Kind.FATAL for hit in self.hits.values())
 
+    def survive(self) -> None:
+        """Forget what did not prevent readiness, however it looked; keep what explains."""
+        self.hits = {order: hit for order, hit in self.hits.items() if hit.kind is Kind.CONTEXT}
+        self.first_oom_stage = None
+
     @property
     def death_line(self) -> int | None:
         """The first line that says that a process ended badly."""

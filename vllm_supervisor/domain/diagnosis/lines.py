@@ -59,10 +59,7 @@ class Line:
     @property
     def frame(self) -> bool:
         """Whether it is part of a traceback's body: it quotes source code, which says nothing about what happened."""
-        body = self.body
-        if body[:1] in {" ", "\t"}:
-            return not body.lstrip().startswith(("Value error, ", "Assertion failed, "))
-        return body.startswith(("raise ", 'File "', "except ", "^^^"))
+        return self.body.startswith(("  File ", "    ", "\t\t", "raise ", 'File "', "except ", "^^^"))
 
 
 def parts(raw: str) -> list[str]:

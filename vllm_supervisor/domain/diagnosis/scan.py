@@ -79,7 +79,7 @@ class Scanner:
             end = data.find(b"\n", start)
             base += data.count(b"\n", counted, begin)
             counted = begin
-            self._diagnoser.feed(self._cut(data, begin, start, end), base + 1)
+            self._diagnoser.feed_raw(self._cut(data, begin, start, end), base + 1)
             done = end
         self._lines += data.count(b"\n")
         self._tail = (self._tail + data[-TAIL:])[-TAIL:]
@@ -110,11 +110,11 @@ class Scanner:
                 yield gate
 
     @staticmethod
-    def _cut(data: bytes, begin: int, start: int, end: int) -> str:
+    def _cut(data: bytes, begin: int, start: int, end: int) -> bytes:
         """Return the line, of a long one (a progress bar that ran for an hour) the part around the find."""
         if end - begin > MAX_LINE and (turn := data.rfind(b"\r", begin, start)) >= 0:
             begin = turn + 1
-        return data[begin : min(end, begin + MAX_LINE)].decode("utf-8", "replace")
+        return data[begin : min(end, begin + MAX_LINE)]
 
 
 def _next_sign(data: bytes, after: int) -> int:

@@ -22,7 +22,7 @@ CLUSTER = (
         "nccl_timeout",
         pattern(
             r"Watchdog caught collective operation timeout|collective operation timeout|"
-            r"Some NCCL operations have failed or timed out|NCCL watchdog (?:thread|hang)|"
+            r"Heartbeat monitor timed out|Some NCCL operations have failed or timed out|NCCL watchdog (?:thread|hang)|"
             r"Timed out waiting \d+ms for (?:recv|send) operation|Socket Timeout.{0,80}(?:store|rank)|"
             r"DistStoreError: (?:Timed out|Socket)|wait timeout after \d+ms"
         ),

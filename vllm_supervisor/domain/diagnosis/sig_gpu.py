@@ -71,6 +71,7 @@ GPU = (
     Signature(
         "no_gpu_visible",
         pattern(
+            r"libcuda\.so\.1: cannot open|CUDA unknown error - this may be due to|not compiled with CUDA enabled|"
             r"Found no NVIDIA driver|Failed to infer device type|No CUDA GPUs are available|no CUDA-capable device|"
             r"cudaErrorNoDevice|No HIP GPUs are available|NVIDIA-SMI has failed|NVML Shared Library Not Found|"
             r"Device string must not be empty|invalid device ordinal|could not select device driver"
@@ -165,6 +166,7 @@ GPU = (
         "gpu_fault",
         pattern(
             r"NVRM: Xid.{0,60}: (?:32|38|56|62|69|74|79|109|119|120|121|140|143|154)\b|"
+            r"Unable to determine the device handle for (?:GPU|gpu)|"
             r"GPU has fallen off the bus|GPU is lost|NVMLError_GpuIsLost|unspecified launch failure|"
             r"cudaErrorLaunchFailure|CUDA error: (?:unknown error|hardware stack error|device not ready)|"
             r"CUDA error: CUDA-capable device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable"

@@ -105,7 +105,10 @@ MEMORY = (
     ),
     Signature(
         "shm_too_small",
-        pattern(r"No space left on device.{0,80}/dev/shm|/dev/shm/\S*.{0,80}No space left on device"),
+        pattern(
+            r"unable to write to file </torch_|No space left on device.{0,80}/dev/shm|"
+            r"/dev/shm/\S*.{0,80}No space left on device"
+        ),
         "all versions",
     ),
     Signature(
