@@ -49,7 +49,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Answers)
 server.serve_forever()
 """
-"""An engine that is ready without a token, and stops listening, though it lives, once there is a file; it takes it away."""
+"""An engine that is ready without a token, and stops listening, though it lives, once there is a file (removed)."""
 
 
 @pytest.fixture(scope="module", autouse=True)
