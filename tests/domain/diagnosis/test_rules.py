@@ -196,3 +196,13 @@ def test_evidence_shows_no_token() -> None:
     assert evidence is not None
     assert "hf_abc" not in evidence
     assert "abc.def" not in evidence
+
+
+def test_the_traceback_of_a_request_ends() -> None:
+    """What follows it belongs to the engine again, near or far, although bare lines look alike."""
+    request = "ERROR:    Exception in ASGI application\nTraceback (most recent call last):\n" + OOM
+    between = "INFO 09-02 08:02:00 [x.py:1] something\n"
+    assert line_by_line(NEW + SERVING + request + between) is None
+    for lines in (1, 5, 5000):
+        log = NEW + SERVING + request + between * lines + OOM
+        assert found(log).line == log.count("\n")

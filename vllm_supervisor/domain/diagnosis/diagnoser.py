@@ -28,6 +28,8 @@ _START_FAILED = re.compile(
     r"WorkerProc (?:initialization failed|failed to start)"
 )
 _SECRETS = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )\S+|(?<=api_key=)\S+|(?<=token=)\w{8,}")
+_TRACEBACK = 250
+"""Lines of an exception's traceback at most: the middleware's frames are many."""
 _ALL = range(len(SIGNATURES))
 
 
@@ -43,7 +45,12 @@ class Diagnoser:
         self._before: Evidence | None = None
         self._number = 0
         self._shapes: dict[bytes, tuple[int, ...] | Mark] = {}
-        self._asgi = False
+        self._request_until = 0
+
+    @property
+    def in_request(self) -> bool:
+        """Whether bare lines belong to the traceback of one request, which ends at the next line of the log proper."""
+        return self._number < self._request_until
 
     @property
     def ready(self) -> bool:
@@ -62,14 +69,15 @@ class Diagnoser:
         self._number = number
         shape = raw[:_SHAPE].translate(None, _VARYING)
         known = self._shapes.get(shape)
-        if isinstance(known, Mark):
-            self._apply(known)
-            return
-        if known is not None and self._seen_before(known):
-            return
+        if not self.in_request:
+            if isinstance(known, Mark):
+                self._apply(known)
+                return
+            if known is not None and self._seen_before(known):
+                return
         text = raw.decode("utf-8", "replace")
         pieces = parts(text)
-        learnt = [self._look(normalise(piece), piece, _ALL if known is None else known) for piece in pieces]
+        learnt = [self._look(normalise(piece), piece, known if isinstance(known, tuple) else _ALL) for piece in pieces]
         if known is not None or STATS_HINT in text:
             return
         if len(self._shapes) >= MAX_SHAPES:
@@ -117,7 +125,7 @@ class Diagnoser:
         """Match one line; return what holds for every line of its shape, or None where it depends on the place."""
         line = own_words(line)
         if line.level is not None:
-            self._asgi = False
+            self._request_until = 0
         if not line.body or line.frame:
             return ()
         if (mark := mark_of(line)) is not None:
@@ -128,11 +136,11 @@ class Diagnoser:
         if is_access(line):
             return ()
         self._note_failure(line)
-        of_request = self._asgi or is_of_request(line)
+        of_request = self.in_request or is_of_request(line)
         orders = tuple(order for order in candidates if self._counts(SIGNATURES[order], line, of_request))
         for order in orders:
             self._hit(order, line)
-        place_matters = self._asgi or any(self._now.hits[order].late for order in orders)
+        place_matters = self.in_request or any(self._now.hits[order].late for order in orders)
         return None if place_matters else orders
 
     def _counts(self, signature: Signature, line: Line, of_request: bool) -> bool:  # noqa: FBT001 # private
@@ -185,7 +193,7 @@ class Diagnoser:
                 if now.ready_line is None:
                     now.ready_line = self._number
             case Mark.ASGI:
-                self._asgi = True
+                self._request_until = self._number + _TRACEBACK
             case Mark.STOPPING:
                 if not now.died and now.stop_line is None:
                     now.stop_line = self._number
@@ -210,7 +218,6 @@ class Diagnoser:
             if now.hits and now.stop_line is None:
                 self._before = now
             self._now = Evidence(first_line=self._number)
-        self._asgi = False
 
 
 def _presentable(text: str) -> str:

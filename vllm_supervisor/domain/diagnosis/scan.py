@@ -70,19 +70,25 @@ class Scanner:
                 self._diagnoser.feed_stats(line, first + offset)
 
     def _whole_lines(self, data: bytes) -> None:
-        base, counted = self._lines, 0
-        done = 0
-        for start in self._places(data):
-            if start < done:
-                continue
-            begin = data.rfind(b"\n", 0, start) + 1
-            end = data.find(b"\n", start)
-            base += data.count(b"\n", counted, begin)
-            counted = begin
-            self._diagnoser.feed_raw(self._cut(data, begin, start, end), base + 1)
-            done = end
+        done = counted = 0
+        number = self._lines + 1
+        for place in chain((-1,), self._places(data)):  # -1: a traceback may go on from the chunk before
+            if place >= done:
+                begin = data.rfind(b"\n", 0, place) + 1
+                number += data.count(b"\n", counted, begin)
+                done = counted = self._line(data, begin, place, number)
+                number += 1
+            while self._diagnoser.in_request and done < len(data):
+                done = counted = self._line(data, done, done, number)
+                number += 1
         self._lines += data.count(b"\n")
         self._tail = (self._tail + data[-TAIL:])[-TAIL:]
+
+    def _line(self, data: bytes, begin: int, place: int, number: int) -> int:
+        """Hand over the line around `place`, and return where the next one begins."""
+        end = data.find(b"\n", place)
+        self._diagnoser.feed_raw(self._cut(data, begin, place, end), number)
+        return end + 1
 
     def _places(self, data: bytes) -> Iterator[int]:
         """Yield the offsets at which a line may matter, in order: the gate's, and, until readiness, the first signs.
