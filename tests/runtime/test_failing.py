@@ -10,7 +10,16 @@ from tests.fakes.engine import EngineScript, MemberScript
 from tests.fakes.house import build
 from tests.fakes.observer import RecordingObserver
 from vllm_supervisor.domain.engine import EngineMetrics
-from vllm_supervisor.domain.messages import Adopted, GroupEmpty, LeaderExited, Probed, Served, StartAsked, StopAsked
+from vllm_supervisor.domain.messages import (
+    Adopted,
+    GroupEmpty,
+    LeaderExited,
+    Probed,
+    Served,
+    Spawned,
+    StartAsked,
+    StopAsked,
+)
 from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, Phase, Policy, Sig
 from vllm_supervisor.ports import Note
 from vllm_supervisor.runtime.facts import Described, Looked, StartProgressed
@@ -215,6 +224,17 @@ async def test_an_engine_found_dead_is_probed_faster() -> None:
         assert len(house.client.calls.times("health")) - recovered == pytest.approx(10, abs=1)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.ERROR])
+async def test_moving_counters_do_not_excuse_an_engine_that_is_dead(outcome: Outcome) -> None:
+    """Only a timeout is perhaps busy: whoever refuses or answers 503 is believed."""
+    house = build()
+    async with house.run():
+        await house.started()
+        house.client.stepping = True
+        house.client.health_is = outcome
+        await house.until(Phase.UNHEALTHY, within=10)
+
+
 async def test_an_engine_that_says_it_is_dead_and_exits_by_itself_crashed() -> None:
     """503 first and exit 0 five seconds later: the code is recorded and the reason is crash, not unhealthy."""
     house = build()
@@ -285,6 +305,8 @@ async def test_what_concerns_another_generation_is_dropped() -> None:
         for stale in (
             LeaderExited(1, ExitStatus(code=3)),
             GroupEmpty(1),
+            GroupEmpty(2),  # its leader lives
+            Spawned(2, 99),  # nobody waits for it
             Probed(1, Outcome.OK, 77.0),
             Served(1),
             Described(1, ("stale",), "0"),

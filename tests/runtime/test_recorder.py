@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.engine import EngineScript
 from tests.fakes.house import build, wall
 from tests.fakes.situations import IDLE
-from vllm_supervisor.domain.messages import Adopted, LeaderExited, Probed, Spawned, StopAsked
+from vllm_supervisor.domain.messages import Adopted, GroupEmpty, LeaderExited, Probed, Spawned, StopAsked
 from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, Phase, Process, State
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.ports import Level, Note
@@ -120,6 +120,17 @@ async def test_what_concerns_another_generation_is_not_recorded() -> None:
     for event in stale:
         recorder.stepped(READY, event, READY, 0.0)
     assert recorder.entries() == b""
+
+
+async def test_what_changed_nothing_is_not_recorded() -> None:
+    """An exit told twice is one exit; a group is empty once; a probe of ours that failed is no recovery."""
+    recorder = Recorder(wall)
+    reaping = replace(READY, phase=Phase.REAPING, process=Process(20, leader_alive=False))
+    recorder.stepped(reaping, LeaderExited(2, ExitStatus(code=0)), reaping, 0.0)
+    recorder.stepped(READY, GroupEmpty(2), READY, 0.0)
+    recorder.stepped(READY, Probed(2, Outcome.TIMEOUT, 10.0), READY, 0.0)
+    recorder.stepped(READY, Probed(2, Outcome.UNKNOWN, 0.0), READY, 0.0)
+    assert [entry["event"] for entry in parsed(recorder.entries())] == ["probe_failed"]
 
 
 async def test_an_adopted_engine_is_recorded_with_its_pid() -> None:

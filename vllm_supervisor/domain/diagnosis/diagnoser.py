@@ -27,7 +27,6 @@ _START_FAILED = re.compile(
     r"EngineCore failed to start|Engine core initialization failed|Engine process failed to start|"
     r"WorkerProc (?:initialization failed|failed to start)"
 )
-_SECRETS = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )\S+|(?<=api_key=)\S+|(?<=token=)\w{8,}")
 _TRACEBACK = 250
 """Lines of an exception's traceback at most: the middleware's frames are many."""
 _ALL = range(len(SIGNATURES))
@@ -93,7 +92,7 @@ class Diagnoser:
         if found is None:
             return False
         moving = float(found["prompt"]) > 0 or float(found["generation"]) > 0
-        text = _presentable(found.group())
+        text = found.group()[:MAX_EVIDENCE]
         running, waiting, usage = int(found["running"]), int(found["waiting"]), found["usage"] or ""
         self._now.stats.append(Stats(number, moving, running, waiting, usage, clock(line), text))
         return True
@@ -128,7 +127,7 @@ class Diagnoser:
             self._request_until = 0
         if not line.body or line.frame:
             return ()
-        if (mark := mark_of(line)) is not None:
+        if candidates is _ALL and (mark := mark_of(line)) is not None:
             if STATS_HINT in line.body:
                 self.feed_stats(raw, self._number)
             self._apply(mark)
@@ -171,7 +170,7 @@ class Diagnoser:
             signature,
             order,
             self._number,
-            _presentable(body),
+            body.strip()[:MAX_EVIDENCE],
             groups,
             kind,
             late,
@@ -218,8 +217,3 @@ class Diagnoser:
             if now.hits and now.stop_line is None:
                 self._before = now
             self._now = Evidence(first_line=self._number)
-
-
-def _presentable(text: str) -> str:
-    """Cut to length, without tokens: evidence goes into status, events and bundles."""
-    return _SECRETS.sub("***", text.strip()[:MAX_EVIDENCE])

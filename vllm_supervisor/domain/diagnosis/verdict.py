@@ -1,5 +1,6 @@
 """From evidence to one cause."""
 
+import re
 from collections.abc import Iterable
 
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES, SUPERSEDES
@@ -15,6 +16,7 @@ _ECC_XIDS = frozenset({48, 63, 64, 94, 95})
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45})
 """Raised by what a program did: an illegal access, or its own end."""
 _CONSEQUENCES = frozenset({Tier.WORKER, Tier.ENGINE, Tier.START, Tier.KILLED})
+_SECRETS = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )\S+|(?<=api_key=)\S+|(?<=token=)\w{8,}")
 _NEAR = 200
 """Lines: a death prints the tracebacks of all its processes."""
 _WEAK = frozenset({"killed_by_probe", "worker_died", "engine_core_died", "engine_core_init_failed"})
@@ -173,8 +175,18 @@ def _hang(evidence: Evidence, context: Context) -> Diagnosis | None:
         return None
     explained = EXPLANATIONS["hang_health_ok"]
     return Diagnosis(
-        "hang_health_ok", CLASSES["hang_health_ok"].retry, explained.summary, stuck.text, stuck.line, explained.action
+        "hang_health_ok",
+        CLASSES["hang_health_ok"].retry,
+        explained.summary,
+        _presentable(stuck.text),
+        stuck.line,
+        explained.action,
     )
+
+
+def _presentable(text: str) -> str:
+    """Return evidence without tokens: it goes into status, events and bundles."""
+    return _SECRETS.sub("***", text)
 
 
 def _from_context(cls: str, proof: str, secondary: tuple[str, ...]) -> Diagnosis:
@@ -193,4 +205,4 @@ def _from_hit(hit: Hit, evidence: Evidence, secondary: tuple[str, ...]) -> Diagn
         groups["stage"] = oom_remedy(evidence)
     action = signature.remedy.format_map(groups) if signature.remedy else explained.action
     retry: Retry = signature.retry or CLASSES[cls].retry
-    return Diagnosis(cls, retry, explained.summary, hit.text, hit.line, action, secondary)
+    return Diagnosis(cls, retry, explained.summary, _presentable(hit.text), hit.line, action, secondary)
