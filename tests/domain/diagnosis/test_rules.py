@@ -206,3 +206,15 @@ def test_the_traceback_of_a_request_ends() -> None:
     for lines in (1, 5, 5000):
         log = NEW + SERVING + request + between * lines + OOM
         assert found(log).line == log.count("\n")
+
+
+def test_the_port_of_the_arguments() -> None:
+    """The early bind names no address; the arguments that were printed before do."""
+    bind = "OSError: [Errno 98] Address already in use\n"
+    assert (
+        "8077"
+        in found(OLD + "INFO 03-02 08:00:01 api_server.py:529] args: Namespace(host=None, port=8077)\n" + bind).action
+    )
+    args = "(APIServer pid=7) INFO 09-02 08:00:01 [utils.py:233] non-default args: {'model_tag': 'm', 'port': 8077}\n"
+    assert "8077" in found(NEW + args + bind).action
+    assert "ss -ltnp`" in found(NEW + bind).action

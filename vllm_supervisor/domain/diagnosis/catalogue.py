@@ -68,7 +68,16 @@ _GATE_WORDS = (
         "No valid",
     ),
     *("No supported", "No compressed", "No module named", "Not enough free", "Ninja", "Network is", "Name or service"),
-    *("OOM", "Out of memory", "OutOfMemory", "OutOfResources", "OfflineMode", "Operation not", "OpNamespace"),
+    *(
+        "OOM",
+        "Out of memory",
+        "OutOfMemory",
+        "OutOfResources",
+        "OfflineMode",
+        "Namespace(",
+        "Operation not",
+        "OpNamespace",
+    ),
     *("PLEG", "Permission denied", "Port ", "PTX", "Please ", "Probe failed", "PytorchStreamReader"),
     *("Quantization method", "RCCL ", "RPC call to", "Repo id must", "RayWorkerProc", "Ray cluster", "Read-only file"),
     *("Read", "SM 1", "Segfault", "Segmentation fault", "SIGSEGV", "SIGILL", "SIGBUS", "SIGKILL", "SafetensorError"),
@@ -86,7 +95,7 @@ _GATE_WORDS = (
         "Xid",
     ),
     *("_OpNamespace", "_ERROR"),
-    *(": error: ", ": build stopped", ": Bus error"),
+    *(": {'", ": error: ", ": build stopped", ": Bus error"),
     "\u2588  version ",
 )
 

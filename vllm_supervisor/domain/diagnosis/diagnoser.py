@@ -29,6 +29,7 @@ _START_FAILED = re.compile(
 )
 _TRACEBACK = 250
 """Lines of an exception's traceback at most: the middleware's frames are many."""
+_PORT = re.compile(r"args: .*\bport['\"]?[=:] ?(\d{2,5})\b")
 _ALL = range(len(SIGNATURES))
 
 
@@ -127,6 +128,9 @@ class Diagnoser:
             self._request_until = 0
         if not line.body or line.frame:
             return ()
+        if "args: " in line.body and (port := _PORT.search(line.body)) is not None:
+            self._now.port = port[1]
+            return None
         if candidates is _ALL and (mark := mark_of(line)) is not None:
             if STATS_HINT in line.body:
                 self.feed_stats(raw, self._number)

@@ -85,6 +85,8 @@ class Evidence:
     ready_line: int | None = None
     stop_line: int | None = None
     """An orderly stop began, and nothing had died before."""
+    port: str | None = None
+    """From the arguments that vLLM prints at its start."""
     ended: bool = False
     """The server said that it finished."""
     stage: str = "start"

@@ -8,8 +8,8 @@ def _utilization_that_fits(found: dict[str, str]) -> dict[str, str]:
     free, total = float(found["free"]), float(found["total"])
     share = int(free / total * 100) / 100 if total else 0.0
     if share < 0.1:  # noqa: PLR2004 # below a tenth of the card no model of use fits
-        return {"fit": "no lower utilization helps: almost nothing is free"}
-    return {"fit": f"or, to live beside the holder, set --gpu-memory-utilization {share:.2f}"}
+        return {"fit": "; a lower utilization does not help, almost nothing is free"}
+    return {"fit": f", or, to live beside it, set --gpu-memory-utilization {share:.2f}"}
 
 
 OOM_BY_STAGE = "{stage}"
@@ -61,7 +61,7 @@ MEMORY = (
         ),
         "0.9 to 0.33; 0.16 and later name the device",
         "{need} GiB are wanted (utilization {share}) and {free} of {total} GiB are free: find the holder with "
-        "`nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv` and end it, {fit}",
+        "`nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv` and end it{fit}",
         adjust=_utilization_that_fits,
     ),
     Signature(

@@ -199,6 +199,8 @@ def _from_hit(hit: Hit, evidence: Evidence, secondary: tuple[str, ...]) -> Diagn
     cls = _class_of(hit, evidence)
     explained = EXPLANATIONS[cls]
     groups = dict(hit.groups)
+    if cls == "port_in_use" and evidence.port is not None:
+        groups.setdefault("port", evidence.port)
     if signature.adjust is not None:
         groups |= signature.adjust(groups)
     if signature.cls == "oom_at_load":
