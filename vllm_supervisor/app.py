@@ -23,6 +23,7 @@ from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, l
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
+from vllm_supervisor.errors import SupervisorError
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api
 from vllm_supervisor.runtime.headline import Headline
@@ -36,7 +37,23 @@ def main(plan: Plan) -> int:
     logger = logs.configure(plan.logging.format, plan.logging.level)
     with ExitStack() as held:
         daemon = Daemon(plan, logger, held)
-        return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
+        try:
+            return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
+        except BaseExceptionGroup as failures:
+            told = failures.subgroup(SupervisorError)
+            if told is None:
+                raise
+            raise _first(told) from None
+
+
+def _first(failures: BaseExceptionGroup[SupervisorError]) -> SupervisorError:
+    """Return what a task group wrapped: a user reads one line, whatever task it came from."""
+    error: BaseException = failures
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if not isinstance(error, SupervisorError):
+        raise TypeError(error)
+    return error
 
 
 def _open_control(plan: ControlPlan, passed: Iterable[tuple[str, socket.socket]]) -> sockets.ControlSocket:
@@ -84,10 +101,11 @@ class Daemon:
         supervisor, api = self._compose()
         supervisor.post(StartAsked())
         async with anyio.create_task_group() as group:
-            # The engine first: no client shall see a state from before the daemon began. Connections wait in the
-            # sockets' backlogs until then.
-            await group.start(self._own, supervisor, group.cancel_scope)
+            # Signals before the engine: one that comes while it is launched must not end us without it.
             await group.start(self._take_signals, supervisor)
+            # The engine before the sockets: no client shall see a state from before the daemon began. Connections
+            # wait in the backlogs until then.
+            await group.start(self._own, supervisor, group.cancel_scope)
             serve = partial(
                 http1.serve,
                 peer_of=sockets.peer_of,

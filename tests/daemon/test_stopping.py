@@ -144,15 +144,19 @@ def in_state(pliable: Make, state: str) -> Rig:
 
 def test_the_daemon_ends_from_any_state(pliable: Make) -> None:
     """SIGTERM ends the daemon with status 0 and no process left, wherever the engine stands."""
-    states = ("starting", "backoff", "blocked", "stopping", "stopped", "failed", "unborn")
+    states = ("unborn", "starting", "backoff", "blocked", "stopping", "stopped", "failed")
     rigs = {state: in_state(pliable, state) for state in states}
+    unborn = rigs["unborn"]
+    unborn.until(lambda: "phase_changed" in unborn.daemon_log(), every=0, what="the daemon's first act")
+    unborn.send(signal.SIGTERM)
     for state, rig in rigs.items():
+        if rig is unborn:
+            continue
         rig.wait_answer()
         if state in ("stopping", "stopped"):
             rig.wait_state("ready")
             rig.post("stop")
-        if state != "unborn":
-            rig.wait_state("backoff" if state == "blocked" else state)
+        rig.wait_state("backoff" if state == "blocked" else state)
         rig.send(signal.SIGTERM)
     assert {state: rig.wait_exit(15) for state, rig in rigs.items()} == dict.fromkeys(states, 0)
     for rig in rigs.values():
