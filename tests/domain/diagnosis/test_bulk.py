@@ -1,9 +1,11 @@
 """A big log costs neither memory nor patience."""
 
+import random
 import time
 import tracemalloc
 
-from tests.domain.diagnosis.snippets import DEAD, ERR, FATAL, NEW, SERVING
+from tests.domain.diagnosis.feeding import in_bulk, line_by_line
+from tests.domain.diagnosis.snippets import DEAD, ERR, FATAL, HEALTHY, NEW, SERVING, SNIPPETS
 from vllm_supervisor.domain.diagnosis import Diagnoser, Scanner
 
 STATS = (
@@ -62,3 +64,16 @@ def test_shapes_do_not_pile_up() -> None:
         diagnoser.feed(f"ERROR 09-02 08:00:00 [x.py:1] ValueError: {word}")
     assert len(diagnoser._shapes) <= 8192
     assert diagnoser.verdict() is None
+
+
+def test_both_ways_agree_on_any_mixture() -> None:
+    """Lines and logs in any order: skipping what cannot matter changes nothing."""
+    chance = random.Random(7)
+    logs = [snippet.text for snippet in SNIPPETS] + list(HEALTHY.values())
+    lines = [line for log in logs for line in log.splitlines()]
+    for number in range(600):
+        if number % 2:
+            log = "\n".join(chance.choices(lines, k=chance.randint(1, 25)))
+        else:
+            log = "".join(chance.choices(logs, k=3))
+        assert in_bulk(log, chunk=chance.choice((7, 64, 997))) == line_by_line(log), log

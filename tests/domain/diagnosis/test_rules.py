@@ -218,3 +218,12 @@ def test_the_port_of_the_arguments() -> None:
     args = "(APIServer pid=7) INFO 09-02 08:00:01 [utils.py:233] non-default args: {'model_tag': 'm', 'port': 8077}\n"
     assert "8077" in found(NEW + args + bind).action
     assert "ss -ltnp`" in found(NEW + bind).action
+
+
+def test_scattered_slow_reads_are_no_hang() -> None:
+    """One compilation a day warns once a day; a hang warns every minute, up to the end."""
+    read = "(EngineCore pid=9) INFO 10-16 {}:13:30 [shm_broadcast.py:466] No available shared memory "
+    read += "broadcast block found in 60 seconds.\n"
+    assert line_by_line(NEW + SERVING + "".join(read.format(f"{hour:02}") for hour in range(24))) is None
+    assert in_bulk(NEW + SERVING + "".join(read.format(f"{hour:02}") for hour in range(24))) is None
+    assert found(NEW + SERVING + read.format("03") + 3 * read.format("09")).cls == "hang_health_ok"

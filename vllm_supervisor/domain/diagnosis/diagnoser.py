@@ -73,7 +73,7 @@ class Diagnoser:
             if isinstance(known, Mark):
                 self._apply(known)
                 return
-            if known is not None and self._seen_before(known):
+            if known is not None and self._seen_before(known, raw):
                 return
         text = raw.decode("utf-8", "replace")
         pieces = parts(text)
@@ -110,15 +110,12 @@ class Diagnoser:
             return judge.verdict(self._before, Context())
         return found
 
-    def _seen_before(self, known: tuple[int, ...]) -> bool:
+    def _seen_before(self, known: tuple[int, ...], raw: bytes) -> bool:
         hits = self._now.hits
         if any(order not in hits or (hits[order].late and not self._now.died) for order in known):
             return False
         for order in known:
-            hit = hits[order]
-            hit.count += 1
-            hit.last_line = self._number
-            hit.after_ready += self.ready
+            hits[order].again(self._number, raw[:_SHAPE].decode("utf-8", "replace"), ready=self.ready)
         return True
 
     def _look(self, line: Line, raw: str, candidates: Iterable[int]) -> tuple[int, ...] | Mark | None:
@@ -142,7 +139,7 @@ class Diagnoser:
         of_request = self.in_request or is_of_request(line)
         orders = tuple(order for order in candidates if self._counts(SIGNATURES[order], line, of_request))
         for order in orders:
-            self._hit(order, line)
+            self._hit(order, line, raw)
         place_matters = self.in_request or any(self._now.hits[order].late for order in orders)
         return None if place_matters else orders
 
@@ -153,7 +150,7 @@ class Diagnoser:
             return False
         return signature.pattern.search(line.body) is not None
 
-    def _hit(self, order: int, line: Line) -> None:
+    def _hit(self, order: int, line: Line, raw: str) -> None:
         now, body = self._now, line.body
         signature = SIGNATURES[order]
         kind = signature.kind
@@ -163,9 +160,7 @@ class Diagnoser:
         # Of what a request may provoke, the last before a death counts: days may lie between.
         renewed = known is not None and known.late and not now.died
         if known is not None and not renewed and not (known.kind is Kind.WARNING and kind is Kind.FATAL):
-            known.count += 1
-            known.last_line = self._number
-            known.after_ready += self.ready
+            known.again(self._number, raw, ready=self.ready)
             return
         found = signature.pattern.search(body)
         groups = {} if found is None else {name: value for name, value in found.groupdict().items() if value}
@@ -179,8 +174,8 @@ class Diagnoser:
             kind,
             late,
             last_line=self._number,
-            after_ready=int(self.ready),
         )
+        now.hits[order].note(raw, ready=self.ready)
         if signature.cls == "oom_at_load" and kind is Kind.FATAL and now.first_oom_stage is None:
             now.first_oom_stage = "run" if self.ready else now.stage
 
@@ -218,6 +213,6 @@ class Diagnoser:
         """Start afresh, unless nothing of note happened: several servers of one run print a banner each."""
         now = self._now
         if now.failed or now.ready_line is not None or now.stop_line is not None:
-            if now.hits and now.stop_line is None:
+            if now.failed and now.stop_line is None:
                 self._before = now
             self._now = Evidence(first_line=self._number)

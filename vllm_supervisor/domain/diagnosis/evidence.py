@@ -18,6 +18,8 @@ HUNG_READS = 3
 run time may provoke one or two."""
 HUNG_READS_PENDING = 2
 """The same where the last stats line shows requests and no token."""
+ROW_GAP = 180
+"""Seconds between two of them that still belong to a row: they come every 60."""
 STUCK_QUEUE = 3
 """Stats lines (10 s apart) in a row with requests waiting, none running and no token: the scheduler stands still."""
 STUCK_BATCH = 6
@@ -52,8 +54,25 @@ class Hit:
     """Seen after readiness, where a request could have provoked it."""
     count: int = 1
     last_line: int = 0
-    after_ready: int = 0
-    """How many of them came after readiness."""
+    in_a_row: int = 0
+    """After readiness, the last ones that follow by the minute: a hang repeats them, a busy week scatters them."""
+    at: int | None = None
+    """Time of day of the last one."""
+
+    def again(self, line: int, text: str, *, ready: bool) -> None:
+        """Count one more match."""
+        self.count += 1
+        self.last_line = line
+        self.note(text, ready=ready)
+
+    def note(self, text: str, *, ready: bool) -> None:
+        """Note when a match came, and whether it belongs to a row."""
+        if self.signature.cls != "hang_health_ok" or not ready:
+            return
+        at = clock(text)
+        apart = 0 if at is None or self.at is None else (at - self.at) % _DAY
+        self.in_a_row = self.in_a_row + 1 if apart <= ROW_GAP else 1
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True)

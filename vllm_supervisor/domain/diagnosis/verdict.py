@@ -164,7 +164,7 @@ def _hang(evidence: Evidence, context: Context) -> Diagnosis | None:
         return None
     ready = evidence.ready_line is not None or bool(context.was_ready)
     for hit in evidence.hits.values():
-        reads = hit.count if context.was_ready else hit.after_ready
+        reads = hit.in_a_row if evidence.ready_line is not None else hit.count
         needed = HUNG_READS_PENDING if evidence.stats and evidence.stats[-1].still else HUNG_READS
         if hit.signature.cls == "hang_health_ok" and ready and reads >= needed:
             if evidence.moved_after(hit.last_line):
