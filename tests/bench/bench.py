@@ -89,10 +89,8 @@ def relaunch(count: int) -> Row:
         script.write_text("#!/bin/sh\nexec sleep 1000\n")
         script.chmod(0o755)
         restart = {"min_backoff": delay, "max_backoff": delay, "never_ready_limit": 100_000}
-        samples = []
         with daemon({"launcher": [str(script)], "restart": restart}) as rig:
-            for _ in range(count):
-                samples.append((relaunched_after(rig.pid) - delay) * 1000)
+            samples = [(relaunched_after(rig.pid) - delay) * 1000 for _ in range(count)]
     return Row("leader killed to relaunched, beyond the delay", "ms", samples, 10)
 
 

@@ -166,3 +166,19 @@ def test_a_stale_socket_and_a_wrong_configuration(pliable: Make) -> None:
     assert not rig.socket.exists()
     record = json.loads(Path(rig.state_dir / "engine.json").read_text())
     assert record["gone"] is True
+
+
+def test_an_engine_whose_daemon_lives_is_left_alone(pliable: Make) -> None:
+    """Somebody removed the lock's file: the state file still names a living daemon, and the second one exits 3."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+    members = {process.pid for process in rig.members()}
+    (rig.state_dir / "lock").unlink()
+    second = pliable(state_dir=str(rig.state_dir))
+    second.start(wait=False)
+    assert second.wait_exit() == 3
+    assert str(rig.pid) in second.daemon_log()
+    assert "Traceback" not in second.daemon_log()
+    assert {process.pid for process in rig.members()} == members
+    assert rig.status()["ready"]

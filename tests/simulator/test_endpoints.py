@@ -193,6 +193,8 @@ def test_metrics(launch: Launch) -> None:
     """vLLM's names with its labels: the first served name and engine 0; heartbeats count steps and tokens."""
     sim = launch("--served-model-name", "a", "b", "--max-model-len", "1024", "--sim-kv-tokens", "4096").ready()
     sim.complete(5)
+    # A request is counted when its answer is out, which its client may have read by then.
+    eventually(lambda: b"http_requests_total" in sim.get("/metrics").body)
     plain = sim.get("/metrics")
     assert plain.headers["content-type"] == "text/plain; version=1.0.0; charset=utf-8"
     assert sim.get("/metrics/").headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -60,8 +61,8 @@ class Container:
     def show(self, name: str) -> str:
         return self.run(f"systemctl show -P {name} vllm-supervisor").stdout.strip()
 
-    def status(self) -> dict[str, object]:
-        answer: dict[str, object] = json.loads(self.run("vllm-supervisor status --json").stdout)
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.run("vllm-supervisor status --json").stdout)
         return answer
 
     def processes(self) -> list[tuple[int, str]]:

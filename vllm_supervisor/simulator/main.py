@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 def _serve(settings: Settings) -> int:
     args, knobs, _ = settings
     rename("vllm")
-    note(knobs, "APIServer")
+    note(knobs, "APIServer", os.getpid())
     guard(knobs)
     if knobs.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

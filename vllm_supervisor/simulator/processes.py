@@ -22,6 +22,8 @@ def fork(knobs: Knobs, name: str, body: Callable[[], int], closes: Iterable[sock
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # By the parent, so that a child that is killed at once was there all the same.
+        note(knobs, name, pid)
         return pid
     code = 1
     try:
@@ -32,7 +34,6 @@ def fork(knobs: Knobs, name: str, body: Callable[[], int], closes: Iterable[sock
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for end in closes:
             end.close()
-        note(knobs, name)
         guard(knobs)
         code = body()
     except BaseException:  # noqa: BLE001 - the child must not return into its parent's code
@@ -41,11 +42,11 @@ def fork(knobs: Knobs, name: str, body: Callable[[], int], closes: Iterable[sock
         os._exit(code)
 
 
-def note(knobs: Knobs, name: str) -> None:
-    """Add this process to DIR/pids, where a state directory was given."""
+def note(knobs: Knobs, name: str, pid: int) -> None:
+    """Add a process to DIR/pids, where a state directory was given."""
     if knobs.state_dir is not None:
         with open(os.path.join(knobs.state_dir, "pids"), "a", encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib costs 5 ms of each start
-            file.write(f"{os.getpid()} {name}\n")
+            file.write(f"{pid} {name}\n")
 
 
 def guard(knobs: Knobs) -> None:
