@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tests.daemon.test_promises import one_engine
 from tests.rig import COMMAND, Rig
 
@@ -72,6 +74,25 @@ def test_signals_that_mean_nothing_and_streams_that_are_gone(pliable: Make) -> N
     assert rig.stop() == 0
 
 
+def test_engines_come_and_go_and_leave_nothing_in_the_daemon(pliable: Make) -> None:
+    """Crash after crash, the daemon has as many descriptors, threads and children as before."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+    daemon = psutil.Process(rig.pid)
+
+    def settled() -> tuple[int, int, int]:
+        # A probe on its way has descriptors of its own: the least of a few looks counts.
+        looks = [(daemon.num_fds(), daemon.num_threads(), len(daemon.children())) for _ in range(200)]
+        return min(looks)
+
+    before = settled()
+    for generation in range(1, 7):
+        os.kill(rig.leader(), signal.SIGKILL)
+        rig.wait_state("ready", after=generation)
+    assert settled() == before
+
+
 def test_a_reader_of_the_daemons_log_that_went_away(pliable: Make) -> None:
     """A pipe without reader, and one that is full, neither end nor block the daemon."""
     rig = pliable()
@@ -87,10 +108,12 @@ def test_a_reader_of_the_daemons_log_that_went_away(pliable: Make) -> None:
     # stdout is the pipe without a reader, stderr the one that nobody empties.
     command = 'exec "$@" >"$OUT" 2>"$ERR"'
     try:
+        prefix, fds = ["sh", "-c", command, "sh"], f"/proc/{os.getpid()}/fd"
         rig.start(
-            prefix=["sh", "-c", command, "sh"],
-            environ={"OUT": f"/proc/{os.getpid()}/fd/{write}", "ERR": f"/proc/{os.getpid()}/fd/{full}"},
+            "--set", "no.such=key", prefix=prefix, environ={"OUT": "/dev/null", "ERR": f"{fds}/{write}"}, wait=False
         )
+        assert rig.wait_exit() == 2, "systemd shall not try again, though nobody can be told why"
+        rig.start(prefix=prefix, environ={"OUT": f"{fds}/{write}", "ERR": f"{fds}/{full}"})
         rig.wait_state("ready")
         rig.post("restart")
         rig.wait_state("ready", after=1)

@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Never:
         """End with status 2, as argparse does."""
-        print(f"{PROGRAM}: {message}; see {self.prog} --help", file=sys.stderr)
+        _complain(f"{message}; see {self.prog} --help")
         raise SystemExit(int(ExitCode.BAD_CONFIG))
 
 
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except SupervisorError as error:
         for line in str(error).splitlines():
-            print(f"{PROGRAM}: {line}", file=sys.stderr)
+            _complain(line)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -73,10 +73,18 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get(DEBUG) == "1":
             raise
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(f"{PROGRAM}: unexpected error: {why}; set {DEBUG}=1 for the traceback and report it", file=sys.stderr)
+        _complain(f"unexpected error: {why}; set {DEBUG}=1 for the traceback and report it")
         return BUG
     else:
         return status
+
+
+def _complain(line: str) -> None:
+    """Say what is wrong. Where nobody reads it any more, the exit status must tell all the same."""
+    try:
+        print(f"{PROGRAM}: {line}", file=sys.stderr)
+    except OSError:
+        return
 
 
 def _run(argv: list[str]) -> int:
