@@ -28,7 +28,17 @@ SUPERSEDES: tuple[tuple[str, str], ...] = (
 """(cause, what it looks like): where a log shows both, the first counts, whatever their order."""
 
 _GATE_WORDS = (
-    *("Error 80", "Error in ", "Errno ", "Error while", "EADDRINUSE", "EngineCore f", "EngineCore e", "EngineDead"),
+    *(
+        "Error 80",
+        "Error in i",
+        "Error in m",
+        "Errno ",
+        "Error while",
+        "EADDRINUSE",
+        "EngineCore f",
+        "EngineCore e",
+        "EngineDead",
+    ),
     *("Engine core", "Engine process", "Engine loop", "Engine background", "Exception in ASGI", "EngineGenerate"),
     *("AsyncLLM output", "AsyncEngineDead", "Application startup", "Application shutdown", "Available KV cache mem"),
     *("API server: shutdown", "Access to model", "AF_UNIX", "ActorDied", "AcceleratorError"),
@@ -78,7 +88,7 @@ _GATE_WORDS = (
         "Operation not",
         "OpNamespace",
     ),
-    *("PLEG", "Permission denied", "Port ", "PTX", "Please ", "Probe failed", "PytorchStreamReader"),
+    *("PLEG", "Permission denied", "Port ", "PTX", "Probe failed", "PytorchStreamReader"),
     *("Quantization method", "RCCL ", "RPC call to", "Repo id must", "RayWorkerProc", "Ray cluster", "Read-only file"),
     *("Read", "SM 1", "Segfault", "Segmentation fault", "SIGSEGV", "SIGILL", "SIGBUS", "SIGKILL", "SafetensorError"),
     *("Shutting down", "Started", "Starting", "Startup probe", "Some NCCL", "Socket Timeout", "Service Unav"),

@@ -1,8 +1,5 @@
 """A big log in chunks of bytes: only lines that may matter are decoded and looked at."""
 
-from collections.abc import Iterator
-from itertools import chain
-
 from vllm_supervisor.domain.diagnosis.catalogue import GATE
 from vllm_supervisor.domain.diagnosis.diagnoser import Diagnoser
 from vllm_supervisor.domain.diagnosis.lines import MAX_LINE
@@ -70,50 +67,31 @@ class Scanner:
                 self._diagnoser.feed_stats(line, first + offset)
 
     def _whole_lines(self, data: bytes) -> None:
-        done = counted = 0
-        number = self._lines + 1
-        for place in chain((-1,), self._places(data)):  # -1: a traceback may go on from the chunk before
-            if place >= done:
-                begin = data.rfind(b"\n", 0, place) + 1
-                number += data.count(b"\n", counted, begin)
-                done = counted = self._line(data, begin, place, number)
-                number += 1
-            while self._diagnoser.in_request and done < len(data):
-                done = counted = self._line(data, done, done, number)
-                number += 1
-        self._lines += data.count(b"\n")
-        self._tail = (self._tail + data[-TAIL:])[-TAIL:]
-
-    def _line(self, data: bytes, begin: int, place: int, number: int) -> int:
-        """Hand over the line around `place`, and return where the next one begins."""
-        end = data.find(b"\n", place)
-        self._diagnoser.feed_raw(self._cut(data, begin, place, end), number)
-        return end + 1
-
-    def _places(self, data: bytes) -> Iterator[int]:
-        """Yield the offsets at which a line may matter, in order: the gate's, and, until readiness, the first signs.
+        """Find the lines that may matter: the gate's, and, until readiness, the first signs of it.
 
         Stats and access lines are most of a healthy log: they are looked for only while they would tell something.
         """
         squashed = data
         for common, small in _SQUASHED:
             squashed = squashed.replace(common, small)
-        found = GATE.finditer(squashed)
-        sign: int | None = None
-        at = 0
-        for gate in chain((match.start() for match in found), (len(data),)):
-            while not self._diagnoser.ready:
-                sign = _next_sign(data, at) if sign is None else sign
-                if sign >= gate:
+        number, done, sign, size = self._lines + 1, 0, -1, len(data)
+        while done < size:
+            place = done
+            if not self._diagnoser.in_request:
+                match = GATE.search(squashed, done)
+                place = size if match is None else match.start()
+                if not self._diagnoser.ready:
+                    sign = sign if sign >= done else _next_sign(data, done)
+                    place = min(place, sign)
+                if place == size:
                     break
-                at = sign + 1
-                yield sign
-                sign = None
-            else:
-                sign = None
-            if gate < len(data):
-                at = gate
-                yield gate
+            begin = data.rfind(b"\n", done, place) + 1 or done
+            number += data.count(b"\n", done, begin)
+            end = data.find(b"\n", place)
+            self._diagnoser.feed_raw(self._cut(data, begin, place, end), number)
+            number, done = number + 1, end + 1
+        self._lines += data.count(b"\n")
+        self._tail = (self._tail + data[-TAIL:])[-TAIL:]
 
     @staticmethod
     def _cut(data: bytes, begin: int, start: int, end: int) -> bytes:
