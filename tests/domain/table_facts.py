@@ -97,14 +97,14 @@ EXITS = [
         "group empty",
         "crashed, reaping",
         "counts a failure",
-        "reaping>backoff no process deadline=+3 no signal_due next_cause=crash failures=1",
+        "reaping>backoff no process deadline=+2.5 no signal_due next_cause=crash failures=1",
     ),
     row("group empty", "stop, orphans", "ends the stop", "stopping>stopped no process no deadline no signal_due"),
     row(
         "group empty",
         "failed, unkillable",
         "frees the way to the restart",
-        "failed>backoff no process deadline=+3 next_cause=crash failures=1 no fail_why",
+        "failed>backoff no process deadline=+0 next_cause=crash failures=1 no fail_why",
     ),
 ]
 

@@ -14,10 +14,12 @@ from vllm_supervisor.domain.messages import (
     Adopted,
     Blocked,
     Cleared,
+    Condemned,
     DeadlinePassed,
     Drained,
     Event,
     GroupEmpty,
+    Judged,
     LeaderExited,
     Probed,
     ProcessEvent,
@@ -96,6 +98,8 @@ def needs(state: State, policy: Policy) -> Needs:
         clearing=state.phase is Phase.STARTING and state.process is None and not state.spawning,
         starting_probe=state.phase is Phase.STARTING and state.leader_alive,
         serving_probe=serving,
+        start_watch=state.phase is Phase.STARTING and state.leader_alive,
+        liveness_watch=serving,
         probe_interval=interval if serving else policy.startup_probe_interval,
         draining=state.draining,
         proving=state.process is not None and not state.process.leader_alive,
@@ -194,7 +198,8 @@ def _adopted(state: State, event: Adopted, now: float, policy: Policy) -> Result
     if state.occupied or state.phase is not Phase.STOPPED:
         return state, ()
     process = Process(event.pid, event.leader_alive)
-    adopted = replace(state, generation=event.generation, process=process, cause=Cause.LEFTOVER)
+    forgotten = replace(state, verdict=None, ended_at=None)
+    adopted = replace(forgotten, generation=event.generation, process=process, cause=Cause.LEFTOVER)
     return terminate(adopted, now, policy)
 
 
@@ -252,12 +257,8 @@ def _process_event(state: State, event: ProcessEvent, now: float, policy: Policy
             return _blocked(state, event, now, policy, u)
         case Spawned():
             return _spawned(state, event, now, policy)
-        case LeaderExited():
-            return _leader_exited(state, now, policy)
-        case GroupEmpty():
-            if state.process is None or state.process.leader_alive:
-                return state, ()
-            return settle(state, now, policy, u)
+        case LeaderExited() | Judged() | Condemned() | GroupEmpty():
+            return _end_event(state, event, now, policy, u)
         case Probed():
             return _probed(state, event, now, policy)
         case Served():
@@ -266,6 +267,26 @@ def _process_event(state: State, event: ProcessEvent, now: float, policy: Policy
             return terminate(state, now, policy) if state.draining else (state, ())
         case _:
             assert_never(event)
+
+
+def _end_event(
+    state: State, event: LeaderExited | Judged | Condemned | GroupEmpty, now: float, policy: Policy, u: float
+) -> Result:
+    """Take in what is about the end of the engine."""
+    match event:
+        case LeaderExited():
+            return _leader_exited(state, now, policy)
+        case Judged():
+            return (replace(state, verdict=event.verdict) if state.process is not None else state), ()
+        case Condemned():
+            watched = needs(state, policy)
+            if watched.start_watch or watched.liveness_watch:
+                return stop(state, now, policy, event.cause, drain=False)
+            return state, ()
+        case GroupEmpty():
+            if state.process is None or state.process.leader_alive:
+                return state, ()
+            return settle(state, now, policy, u)
 
 
 def _blocked(state: State, event: Blocked, now: float, policy: Policy, u: float) -> Result:
@@ -299,9 +320,9 @@ def _spawned(state: State, event: Spawned, now: float, policy: Policy) -> Result
 
 
 def _leader_exited(state: State, now: float, policy: Policy) -> Result:
-    if state.process is None:
+    if state.process is None or not state.process.leader_alive:
         return state, ()
-    state = replace(state, process=replace(state.process, leader_alive=False))
+    state = replace(state, process=replace(state.process, leader_alive=False), ended_at=now)
     match state.phase:
         case Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             # Nobody asked for it: a failure whatever its code (vLLM exits 0 when its engine dies).

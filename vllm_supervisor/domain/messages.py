@@ -6,7 +6,7 @@ dropped first. Effects are one-shot orders; whatever has a duration is derived f
 
 from dataclasses import dataclass
 
-from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Outcome, Phase, Sig
+from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Outcome, Phase, Sig, Verdict
 
 # --- what operators ask for
 
@@ -80,6 +80,23 @@ class LeaderExited:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What the end of this generation, or a look at the living one, says about another start. Before `GroupEmpty`."""
+
+    generation: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """The engine is beyond help (`hang`, `startup_stall`); the evidence has been collected. It ends without a drain."""
+
+    generation: int
+    cause: Cause
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupEmpty:
     """The leader and every other member are proven gone."""
 
@@ -128,6 +145,8 @@ Event = (
     | Blocked
     | Spawned
     | LeaderExited
+    | Judged
+    | Condemned
     | GroupEmpty
     | Probed
     | Served
@@ -135,7 +154,7 @@ Event = (
     | DeadlinePassed
 )
 
-ProcessEvent = Cleared | Blocked | Spawned | LeaderExited | GroupEmpty | Probed | Served | Drained
+ProcessEvent = Cleared | Blocked | Spawned | LeaderExited | Judged | Condemned | GroupEmpty | Probed | Served | Drained
 """Events that are about one generation."""
 
 

@@ -6,6 +6,8 @@ Durations are seconds as floats; `at`, `since`, `deadline` are absolute monotoni
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vllm_supervisor.domain.diagnosis.classes import Retry
+
 
 class Phase(StrEnum):
     """Where the machine stands. Richer than what the public sees; see `public_state`."""
@@ -143,6 +145,20 @@ class ExitStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the end of an engine says about the next start.
+
+    `proven` says that this very configuration has been ready on this host before: then no single failure ends it.
+    """
+
+    retry: Retry | None
+    """None where nothing is known of the cause."""
+    why: str = ""
+    """The cause and its remedy, in words for the operator."""
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """The process tree of one generation. It exists until it is proven gone."""
 
@@ -202,6 +218,10 @@ class State:
     """Why the current engine ends; the first one wins."""
     next_cause: Cause | None = None
     """Why the next launch is a restart; None for a first start."""
+    verdict: Verdict | None = None
+    """What is known of this generation's end."""
+    ended_at: float | None = None
+    """When the leader was seen to be gone; the delay before the next launch counts from here."""
     was_ready: bool = False
     """This generation has been ready."""
     ready_since: float | None = None
@@ -239,6 +259,10 @@ class Needs:
     """Checks before a launch: port, launcher, log file."""
     starting_probe: bool = False
     serving_probe: bool = False
+    start_watch: bool = False
+    """Whether the start still moves is being watched."""
+    liveness_watch: bool = False
+    """Whether the engine still steps is being watched."""
     probe_interval: float = 0.0
     draining: bool = False
     proving: bool = False

@@ -5,13 +5,15 @@
 
 from dataclasses import replace
 
+from vllm_supervisor.domain.diagnosis.classes import Retry
 from vllm_supervisor.domain.messages import Effect, Quit, Record, Signal
-from vllm_supervisor.domain.model import FAULTS, Cause, Intent, Phase, Policy, Sig, State
+from vllm_supervisor.domain.model import FAULTS, Cause, Intent, Phase, Policy, Sig, State, Verdict
 from vllm_supervisor.domain.policy import backoff_delay
 
 Result = tuple[State, tuple[Effect, ...]]
 
 SERVING = frozenset({Phase.READY, Phase.UNHEALTHY})
+HOPELESS = frozenset({Retry.PERMANENT, Retry.NEEDS_OPERATOR})
 
 
 def enter(state: State, phase: Phase, now: float, detail: str = "") -> Result:
@@ -37,6 +39,8 @@ def start(state: State, now: float) -> Result:
         state,
         generation=state.generation + 1,
         cause=None,
+        verdict=None,
+        ended_at=None,
         was_ready=False,
         ready_since=None,
         launched_at=None,
@@ -102,15 +106,31 @@ def settle(state: State, now: float, policy: Policy, u: float) -> Result:
     if state.cause not in FAULTS:
         wished = state.cause in (Cause.REQUESTED, Cause.CONFIG)
         return start(replace(state, next_cause=state.cause if wished else state.next_cause), now)
+    retry = _retry(state.verdict)
+    counts = not state.was_ready and retry is not Retry.TRANSIENT
     state = replace(
         state,
         next_cause=state.cause,
         failures=state.failures + 1,
-        never_ready=0 if state.was_ready else state.never_ready + 1,
+        never_ready=0 if state.was_ready else state.never_ready + counts,
     )
+    told = f": {state.verdict.why}" if state.verdict is not None and state.verdict.why else ""
     if not policy.restart_enabled:
-        return fail(state, now, policy, "the engine ended and restart.enabled is false")
-    if state.never_ready >= policy.never_ready_limit:
-        return fail(state, now, policy, f"{state.never_ready} starts in a row never got ready")
+        return fail(state, now, policy, f"the engine ended and restart.enabled is false{told}")
+    if retry in HOPELESS:
+        return fail(state, now, policy, told.removeprefix(": ") or f"the cause is {retry}")
+    if counts and state.never_ready >= policy.never_ready_limit:
+        return fail(state, now, policy, f"{state.never_ready} starts in a row never got ready{told}")
     after, effects = enter(state, Phase.BACKOFF, now)
-    return replace(after, deadline=now + backoff_delay(state.failures, policy, u)), effects
+    began = now if state.ended_at is None else state.ended_at
+    return replace(after, deadline=max(now, began + backoff_delay(state.failures, policy, u))), effects
+
+
+def _retry(verdict: Verdict | None) -> Retry | None:
+    """Return what another start would bring.
+
+    A configuration that has been ready here is not wrong: one OOM kill or bus error after weeks must not end it.
+    """
+    if verdict is None:
+        return None
+    return Retry.TRANSIENT_ONCE if verdict.proven and verdict.retry in HOPELESS else verdict.retry

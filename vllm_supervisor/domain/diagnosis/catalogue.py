@@ -115,7 +115,7 @@ _GATE_WORDS = (
         "Xid",
     ),
     *("_OpNamespace", "_ERROR"),
-    *(": {'", ": error: ", ": build stopped", ": Bus error"),
+    *(": undefined symbol", ": {'", ": error: ", ": build stopped", ": Bus error"),
     "\u2588  version ",
 )
 
