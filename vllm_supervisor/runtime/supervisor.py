@@ -6,7 +6,7 @@ immutable `state` and `facts`, and such a read never decides about the engine.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -35,9 +35,8 @@ from vllm_supervisor.errors import AlreadyRunningError, LaunchError
 from vllm_supervisor.ports import Engine, EngineClient, Launcher, Level, Note, Observer
 from vllm_supervisor.runtime import facts as known
 from vllm_supervisor.runtime import tasks
-
-RETRY = 1.0
-"""Pause after a task of ours failed in a way that it should not (out of descriptors, for one)."""
+from vllm_supervisor.runtime.status import Json, advertised_models, named, status
+from vllm_supervisor.runtime.work import NONE, RETRY, Companions, Task, Work
 
 
 @dataclass(slots=True)
@@ -83,6 +82,7 @@ class Supervisor:
         observers: Sequence[Observer],
         clock: Clock,
         *,
+        companions: Companions = NONE,
         last_generation: int = 0,
     ) -> None:
         self.spec = spec
@@ -99,7 +99,8 @@ class Supervisor:
         self._urgent: deque[Event] = deque()
         self._mailbox: deque[Event | known.Fact | Note | Asked] = deque()
         self._mail = anyio.Event()
-        self._scopes: dict[Hashable, anyio.CancelScope] = {}
+        self._work = Work(self.post)
+        self._companions = companions
         self._status: int | None = None
         self._ended = False
 
@@ -113,13 +114,13 @@ class Supervisor:
         """What is known beside it."""
         return self._facts
 
-    def status(self) -> known.Json:
+    def status(self) -> Json:
         """Return the object of `GET /v1/status`, as of now."""
-        return known.status(self._state, self._facts, self.spec, self._clock.now())
+        return status(self._state, self._facts, self.spec, self._clock.now())
 
     def models(self) -> list[tuple[str, str]]:
         """Return what clients may ask for: (advertised name, served name)."""
-        return known.advertised_models(self._state, self._facts, self.spec)
+        return advertised_models(self._state, self._facts, self.spec)
 
     def post(self, item: Event | known.Fact | Note | Asked) -> None:
         """Put something into the mailbox. Never waits. Once `run` has ended, requests are refused."""
@@ -168,7 +169,7 @@ class Supervisor:
 
     async def _loop(self, group: TaskGroup) -> int:
         while self._status is None:
-            self._reconcile(group)
+            self._work.reconcile(group, self._wanted())
             await self._handle(await self._next())
         return self._status
 
@@ -297,23 +298,13 @@ class Supervisor:
             self.post(Note("internal_error", Level.ERROR, {"where": "members", "error": repr(error)}))
             return
         self._facts = replace(self._facts, survivors=survivors)
-        self.post(Note("members_survived", Level.ERROR, {"members": known.named(survivors)}))
+        self.post(Note("members_survived", Level.ERROR, {"members": named(survivors)}))
 
     # --- tasks
 
-    def _reconcile(self, group: TaskGroup) -> None:
-        """Start what the state needs and does not have; end what it has and does not need."""
-        wanted = self._wanted()
-        for key in [key for key in self._scopes if key not in wanted]:
-            self._scopes.pop(key).cancel()
-        for key, work in wanted.items():
-            if key not in self._scopes:
-                scope = self._scopes[key] = anyio.CancelScope()
-                group.start_soon(self._run_task, key, scope, work, name=str(key))
-
-    def _wanted(self) -> dict[Hashable, Callable[[], Awaitable[None]]]:
+    def _wanted(self) -> dict[Hashable, Task]:
         wants, generation = self._needs(), self._state.generation
-        wanted: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        wanted: dict[Hashable, Task] = {}
         if wants.clearing:
             wanted["clear", generation] = partial(tasks.clear, self._launcher, generation, self.post)
         engine, prober = self._engine, self._prober
@@ -322,24 +313,17 @@ class Supervisor:
         if self._state.leader_alive:
             wanted["leader", generation] = partial(tasks.watch_leader, engine, self.post)
         if wants.proving:
-            wanted["prove", generation] = partial(tasks.prove, engine, self._launcher, self.post)
+            examine = self._companions.examine
+            wanted["prove", generation] = partial(tasks.prove, engine, self._launcher, examine, self.post)
         if wants.starting_probe:
             wanted["starting", generation] = partial(prober.watch_start, wants.probe_interval)
         if wants.serving_probe:
             interval = wants.probe_interval
             wanted["serving", generation, interval] = partial(prober.watch_serving, interval)
+        if wants.start_watch and self._companions.watch_start is not None:
+            wanted["start watch", generation] = partial(self._companions.watch_start, engine, self.post)
+        if wants.liveness_watch and self._companions.watch_liveness is not None:
+            wanted["liveness", generation] = partial(self._companions.watch_liveness, engine, self.post)
         if wants.draining:
             wanted["drain", generation] = prober.watch_drain
         return wanted
-
-    async def _run_task(self, key: Hashable, scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
-        """Run one task to its end. A failure of our own is told and tried again; it never ends the daemon."""
-        with scope:
-            while True:
-                try:
-                    await work()
-                except Exception as error:  # noqa: BLE001 -- a task boundary: becomes a note
-                    self.post(Note("internal_error", Level.ERROR, {"where": str(key), "error": repr(error)}))
-                    await anyio.sleep(RETRY)
-                else:
-                    return

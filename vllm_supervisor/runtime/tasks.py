@@ -4,7 +4,8 @@ Each is a coroutine that posts what it learns and is cancelled when the state no
 the machine; `Supervisor` starts and ends them as `machine.needs` says.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import anyio
@@ -47,14 +48,30 @@ async def watch_leader(engine: Engine, post: Post) -> None:
     post(LeaderExited(engine.generation, status))
 
 
-async def prove(engine: Engine, launcher: Launcher, post: Post) -> None:
-    """Tell when no member is left."""
+async def prove(
+    engine: Engine,
+    launcher: Launcher,
+    examine: Callable[[Engine, Post], Awaitable[None]] | None,
+    post: Post,
+) -> None:
+    """Tell when no member is left, and what the end says."""
     await engine.wait_gone()
-    try:
+    with told("forget", post):
         launcher.forget(engine.generation)
-    except Exception as error:  # noqa: BLE001 -- a full disk must not pass for members that survived SIGKILL
-        post(Note("internal_error", Level.ERROR, {"where": "forget", "error": repr(error)}))
+    if examine is not None:
+        # Its failure must not keep the next engine from being launched.
+        with told("examine", post):
+            await examine(engine, post)
     post(GroupEmpty(engine.generation))
+
+
+@contextmanager
+def told(where: str, post: Post) -> Iterator[None]:
+    """Turn a failure of our own into a note, where what follows matters more (a full disk, for one)."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 -- that is what this is for
+        post(Note("internal_error", Level.ERROR, {"where": where, "error": repr(error)}))
 
 
 class Prober:

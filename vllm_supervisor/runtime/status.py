@@ -1,0 +1,129 @@
+"""The status object: the machine's state and the facts, for those who ask."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from vllm_supervisor import __version__
+from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.domain.model import Phase, State, public_state
+from vllm_supervisor.domain.spec import EngineSpec
+from vllm_supervisor.ports import Member
+from vllm_supervisor.runtime.facts import Facts, LastExit
+
+Json = dict[str, object]
+
+
+def advertised_models(state: State, facts: Facts, spec: EngineSpec) -> list[tuple[str, str]]:
+    """Return (name, served name) of what clients may ask for: nothing until ready.
+
+    An alias is advertised only when the engine lists its target.
+    """
+    if state.phase is not Phase.READY or facts.described is None or facts.described.models is None:
+        return []
+    served = facts.described.models
+    names = {name: name for name in served}
+    names |= {alias: target for alias, target in spec.aliases.items() if target in served}
+    return list(names.items())
+
+
+def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
+    """Return the object of `GET /v1/status`."""
+    return {
+        "version": __version__,
+        "state": public_state(state.phase).value,
+        "ready": state.phase is Phase.READY,
+        "intent": state.intent.value,
+        "generation": state.generation,
+        "model": spec.model,
+        "revision": spec.revision,
+        "base_url": spec.base_url,
+        "concurrency": spec.concurrency,
+        "timeout": spec.timeout,
+        "pid": state.process.pid if state.leader_alive and state.process else None,
+        "since": _rfc3339(facts.since_wall),
+        "uptime_s": _seconds(now - state.launched_at) if state.launched_at is not None and state.process else None,
+        "phase": _phase(state, facts),
+        "restarts": {
+            "total": sum(facts.restarts.values()),
+            "by_reason": {cause.value: count for cause, count in facts.restarts.items()},
+            "consecutive": state.failures,
+        },
+        "next_start_in_s": _next_start(state, now),
+        "last_exit": _last_exit(facts.last_exit),
+        "probe": {
+            "last_ok_age_s": None if facts.last_ok_at is None else _seconds(now - facts.last_ok_at),
+            "consecutive_failures": state.probe_failures,
+            "latency_s": _seconds(facts.latency),
+        },
+        "liveness": {"verdict": None, "last_progress_age_s": None, "last_canary_s": None},
+        "engine": _engine(state, facts, spec),
+        "load": _load(facts.metrics),
+        "blocker": None
+        if state.blocker is None
+        else {"kind": state.blocker.kind.value, "why": state.blocker.why, "remedy": state.blocker.remedy},
+        "fail_why": state.fail_why,
+        "survivors": named(facts.survivors),
+    }
+
+
+def named(members: Sequence[Member]) -> list[Json]:
+    """Return members as they are shown: pid, name and the kernel's letter for their state."""
+    return [{"pid": member.pid, "name": member.name, "state": member.state} for member in members]
+
+
+def _phase(state: State, facts: Facts) -> Json:
+    name, detail = state.phase.value, None
+    if state.phase is Phase.STARTING:
+        name = facts.progress.name if facts.progress else "launching"
+        detail = facts.progress.detail or None if facts.progress else None
+    elif state.draining:
+        name = "draining"
+    elif state.phase is Phase.BACKOFF and state.blocker is not None:
+        detail = state.blocker.why
+    elif state.phase is Phase.FAILED:
+        detail = ", ".join([state.fail_why or "", *(f"{m.name} (pid {m.pid}, {m.state})" for m in facts.survivors)])
+    return {"name": name, "progress": None, "detail": detail, "eta_s": None}
+
+
+def _next_start(state: State, now: float) -> float | None:
+    if state.phase not in (Phase.BACKOFF, Phase.FAILED) or state.deadline is None:
+        return None
+    return _seconds(max(0.0, state.deadline - now))
+
+
+def _last_exit(last: LastExit | None) -> Json | None:
+    if last is None:
+        return None
+    return {
+        "code": last.status.code,
+        "signal": last.status.signal,
+        "at": _rfc3339(last.at),
+        "reason": last.reason.value if last.reason else None,
+        "diagnosis": None,
+    }
+
+
+def _engine(state: State, facts: Facts, spec: EngineSpec) -> Json:
+    described, metrics = facts.described, facts.metrics
+    return {
+        "vllm_version": described.version if described else None,
+        "models": [name for name, _ in advertised_models(state, facts, spec)],
+        "kv_cache_tokens": metrics.kv_cache_tokens if metrics else None,
+        "max_concurrency": metrics.max_concurrency if metrics else None,
+    }
+
+
+def _load(metrics: EngineMetrics | None) -> Json:
+    return {
+        "running": metrics.running if metrics else None,
+        "waiting": metrics.waiting if metrics else None,
+        "kv_cache_usage": metrics.kv_cache_usage if metrics else None,
+    }
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _rfc3339(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
