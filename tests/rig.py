@@ -198,8 +198,12 @@ class Rig:
             time.sleep(every)
 
     def wait_answer(self, within: float = 30) -> None:
-        """Wait until the socket answers."""
-        self.until(lambda: self.try_status() is not None, within, what="the socket answers")
+        """Wait until the socket answers; fail at once where the daemon ends instead."""
+        self.until(lambda: self.try_status() is not None or self.ended(), within, what="the socket answers")
+        assert not self.ended(), self.daemon_log()[-6000:]
+
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
 
     def wait_state(self, state: str, within: float = 30, *, after: int = -1) -> Status:
         """Wait for a public state, of a generation above `after`."""

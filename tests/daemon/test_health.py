@@ -3,6 +3,7 @@
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,7 +138,7 @@ def test_an_engine_that_died_has_time_to_exit_by_itself(pliable: Make) -> None:
 
 def test_a_frozen_engine_with_good_health_is_stopped_all_the_same(pliable: Make) -> None:
     """An engine that no longer steps stays ready while `/health` is 200, and a stop of it ends in proof."""
-    rig = pliable({"stop": {"drain_timeout": 0, "grace": 2}})
+    rig = pliable({"stop": {"drain_timeout": 0.7, "grace": 2}})
     rig.simulate(freeze_after=1.5, no_metrics=1)
     rig.start()
     rig.wait_state("ready")
@@ -147,8 +148,10 @@ def test_a_frozen_engine_with_good_health_is_stopped_all_the_same(pliable: Make)
     status = rig.status()
     assert status["state"] == "ready"
     assert status["load"] == {"running": None, "waiting": None, "kv_cache_usage": None}
+    asked = time.monotonic()
     rig.post("stop")
     rig.wait_state("stopped")
+    assert time.monotonic() - asked > 0.7, "without figures the drain lasts its whole time"
     assert rig.members() == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.rig import SIMULATOR, Rig
+from tests.rig import Rig
 
 Make = Callable[..., Rig]
 
@@ -78,7 +78,7 @@ def test_a_shell_that_stays_as_parent(pliable: Make) -> None:
     rig.simulate(state_dir=rig.folder / "sim")
     rig.log = rig.folder / "new" / "folders" / "vllm.log"
     rig.config["engine"]["vllm"]["log_file"] = str(rig.log)
-    ignoring = ["sh", "-c", 'trap "" HUP INT QUIT PIPE USR1; exec "$@"', "sh"]
+    ignoring = ["sh", "-c", 'trap "" HUP INT QUIT PIPE USR1 TERM CHLD TSTP; exec "$@"', "sh"]
     rig.start(prefix=ignoring)
     rig.wait_state("ready")
     shell = rig.leader()
@@ -157,13 +157,15 @@ def test_a_state_directory_that_fills_up(pliable: Make) -> None:
     rig.wait_state("ready")
 
 
-def test_ipv6(make_rig: Make) -> None:
-    """An address of IPv6 is bound, probed and advertised in brackets."""
-    rig = make_rig({"host": "::1", "stop": {"drain_timeout": 0}})
+def test_ipv6_and_no_metrics_address(make_rig: Make) -> None:
+    """An address of IPv6 is bound, probed and advertised in brackets; without a metrics address there is none."""
+    rig = make_rig({"host": "::1", "stop": {"drain_timeout": 0}}, metrics={"enabled": False})
     rig.start()
     status = rig.wait_state("ready")
     assert status["base_url"] == f"http://[::1]:{rig.port}"
-    assert SIMULATOR[0] in psutil.Process(rig.leader()).cmdline()[0] or status["pid"]
+    listening = {tuple(c.laddr) for c in psutil.net_connections("tcp") if c.pid in {rig.pid, status["pid"]}}
+    assert listening == {("::1", rig.port)}
+    assert rig.metric("vllm_supervisor_ready") == 1, "on the socket they stay"
 
 
 def test_environment_and_options_over_the_file(make_rig: Make) -> None:
