@@ -42,6 +42,11 @@ class Engine(Protocol):
         """False where only other members were found (a leftover)."""
         ...
 
+    @property
+    def log_start(self) -> int:
+        """Where this generation's part of the log file begins: its size in bytes at the launch. 0 where unknown."""
+        ...
+
     async def wait_leader(self) -> ExitStatus:
         """Return how the leader ended, as soon as it has, all its threads included. Several callers may wait."""
         ...

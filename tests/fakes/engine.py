@@ -105,6 +105,7 @@ class FakeEngine:
     script: EngineScript
     calls: Calls = field(default_factory=Calls)
     signals: list[tuple[float, Sig]] = field(default_factory=list)
+    log_start: int = 0
 
     def __post_init__(self) -> None:
         self.launched_at = anyio.current_time()

@@ -47,11 +47,12 @@ class ProcessTree:
     other process, session or group.
     """
 
-    def __init__(self, generation: int, leader: Leader, family: Family, host: str) -> None:
+    def __init__(self, generation: int, leader: Leader, family: Family, host: str, log_start: int = 0) -> None:
         self._generation = generation
         self._leader = leader
         self._family = family
         self._host = host
+        self._log_start = log_start
         self._lock = threading.Lock()
         self._status: ExitStatus | None = None if leader.held is not None else ExitStatus()
         self._gone = False
@@ -70,6 +71,11 @@ class ProcessTree:
     def leader_alive(self) -> bool:
         """False where only other members were found, or once `wait_leader` has returned."""
         return self._status is None
+
+    @property
+    def log_start(self) -> int:
+        """The log file's size at the launch, bytes; 0 for a leftover and for the journal."""
+        return self._log_start
 
     async def wait_leader(self) -> ExitStatus:
         """Return how the leader ended, as soon as it has, all its threads included."""

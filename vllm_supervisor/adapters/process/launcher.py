@@ -16,7 +16,7 @@ from vllm_supervisor.adapters.process.family import Family, Origin, newest_launc
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
-from vllm_supervisor.adapters.process.spawn import launch, open_log
+from vllm_supervisor.adapters.process.spawn import launch, log_size, open_log
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
@@ -112,6 +112,7 @@ class EngineLauncher:
         mark = f"{self._instance}.{generation}"
         record = Record(generation, self._proc.boot_id(), self._me())
         self._write(record)
+        log_start = log_size(self.spec.log_file)
         pid = launch(found, self.spec, {**self.spec.env, MARKER: mark})
         try:
             start = self._start_of(pid)
@@ -129,7 +130,8 @@ class EngineLauncher:
             adopter=self._own if kernel.is_subreaper() else None,
             session=os.getsid(0),
         )
-        return ProcessTree(generation, leader, Family(self._proc, origin, self._own), self.spec.host)
+        family = Family(self._proc, origin, self._own)
+        return ProcessTree(generation, leader, family, self.spec.host, log_start)
 
     def _write(self, record: Record) -> None:
         try:

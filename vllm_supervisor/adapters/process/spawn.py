@@ -33,6 +33,14 @@ def open_log(path: str, journal: str = _JOURNALD) -> int:
     return os.open(path, _LOG_FLAGS, 0o640)
 
 
+def log_size(path: str) -> int:
+    """Return the size of the log in bytes; 0 for the journal, and where there is no file yet."""
+    try:
+        return 0 if path == JOURNAL else os.stat(path).st_size  # noqa: PTH116 - a string, as the rest of this module
+    except OSError:
+        return 0
+
+
 def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
     """Start the launcher and return its pid once it has been executed. Raises LaunchError. Blocking, about 1 ms.
 
