@@ -17,7 +17,7 @@ from anyio import to_thread
 from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
-from vllm_supervisor.adapters import http1, logs, logtail, sockets, systemd
+from vllm_supervisor.adapters import http1, logs, logtail, selfcheck, sockets, systemd
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
@@ -115,6 +115,7 @@ class Daemon:
             await group.start(serve, [self._control.socket], api.control)
             if self._metrics is not None:
                 await group.start(serve, [self._metrics], api.public)
+            group.start_soon(self._keep_watchdog, supervisor)
             self._announce()
         self._logger.info("ended", status=self._status)
         return self._status
@@ -126,6 +127,18 @@ class Daemon:
         self._status = await supervisor.run(task_status=task_status)
         self._notifier.stopping("stopped")
         everything.cancel()
+
+    async def _keep_watchdog(self, supervisor: Supervisor) -> None:
+        """Tell systemd that we live, for as long as the loop turns and the control socket answers, and not longer."""
+        interval = self._notifier.watchdog_interval
+        if interval is None:
+            return
+        while True:
+            with anyio.move_on_after(interval):
+                await supervisor.pulse()
+                if await selfcheck.answers(self._control.path):
+                    self._notifier.watchdog()
+            await anyio.sleep(interval / 2)
 
     def _compose(self) -> tuple[Supervisor, Api]:
         plan, spec = self._plan, self._plan.engine

@@ -287,3 +287,15 @@ async def test_cancelling_run_leaves_the_engine_as_it_is() -> None:
     assert house.running() == {}
     with anyio.fail_after(1):
         assert await house.supervisor.ask(StopAsked()) == "the daemon has ended"
+
+
+async def test_a_pulse_is_felt_while_the_loop_turns_and_after_it_ended() -> None:
+    """Whoever asks whether the loop still turns gets an answer, also when it has ended meanwhile."""
+    house = build()
+    async with house.run():
+        await house.started()
+        with anyio.fail_after(1):
+            await house.supervisor.pulse()
+        house.supervisor.post(ShutdownAsked())
+    with anyio.fail_after(1):
+        await house.supervisor.pulse()

@@ -62,6 +62,16 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """Asks whether the loop still turns: `done` is set when its turn comes."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+
+Mail = Event | known.Fact | Note | Asked | Pulse
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """Where time and chance come from. `now` is monotonic, `wall` seconds since the epoch, `u` in [0, 1)."""
 
@@ -97,7 +107,7 @@ class Supervisor:
         self._engine: Engine | None = None
         self._prober: tasks.Prober | None = None
         self._urgent: deque[Event] = deque()
-        self._mailbox: deque[Event | known.Fact | Note | Asked] = deque()
+        self._mailbox: deque[Mail] = deque()
         self._mail = anyio.Event()
         self._work = Work(self.post)
         self._companions = companions
@@ -122,7 +132,7 @@ class Supervisor:
         """Return what clients may ask for: (advertised name, served name)."""
         return advertised_models(self._state, self._facts, self.spec)
 
-    def post(self, item: Event | known.Fact | Note | Asked) -> None:
+    def post(self, item: Mail) -> None:
         """Put something into the mailbox. Never waits. Once `run` has ended, requests are refused."""
         if self._ended:
             self._turn_away(item)
@@ -136,6 +146,12 @@ class Supervisor:
         self.post(asked)
         await asked.done.wait()
         return asked.refused
+
+    async def pulse(self) -> None:
+        """Return when the loop has taken in all that was posted before. Without end when it no longer turns."""
+        beat = Pulse()
+        self.post(beat)
+        await beat.done.wait()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> int:
         """Run until told to end. Cancelling it leaves the engine as it is.
@@ -159,10 +175,12 @@ class Supervisor:
                 self._turn_away(self._mailbox.popleft())
         return status
 
-    def _turn_away(self, item: Event | known.Fact | Note | Asked) -> None:
+    def _turn_away(self, item: Mail) -> None:
         """Treat what nobody will handle any more: whoever asked would wait for ever."""
         if isinstance(item, Asked):
             item.refused = "the daemon has ended"
+            item.done.set()
+        elif isinstance(item, Pulse):
             item.done.set()
         elif isinstance(item, Note):
             self._tell(item)
@@ -196,7 +214,7 @@ class Supervisor:
         self._engine = engine
         self._prober = tasks.Prober(engine, self._client, self.spec, self.post)
 
-    async def _next(self) -> Event | known.Fact | Note | Asked:
+    async def _next(self) -> Mail:
         """Return what comes next: answers to our own orders, then deadlines, then the mailbox in order."""
         if self._urgent:
             return self._urgent.popleft()
@@ -215,13 +233,15 @@ class Supervisor:
     def _needs(self) -> Needs:
         return needs(self._state, self._policy)
 
-    async def _handle(self, item: Event | known.Fact | Note | Asked) -> None:
+    async def _handle(self, item: Mail) -> None:
         match item:
             case Note():
                 self._tell(item)
             case known.Described() | known.Looked() | known.StartProgressed():
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
+            case Pulse():
+                item.done.set()
             case Asked():
                 item.refused = await self._step(item.event)
                 item.done.set()

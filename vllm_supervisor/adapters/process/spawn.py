@@ -1,5 +1,6 @@
 """The launch itself: what a child gets, and nothing besides."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -12,6 +13,9 @@ from vllm_supervisor.domain.spec import JOURNAL, LaunchSpec
 from vllm_supervisor.errors import LaunchError
 
 _LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+_OOM_STEP = 500
+_MOST_LIKELY = 1000
+"""The range of oom_score_adj is -1000 to 1000 (proc(5))."""
 _JOURNALD = "/run/systemd/journal/stdout"
 _JOURNAL_HEADER = b"vllm\n\n6\n0\n0\n0\n0\n"
 """As sd_journal_stream_fd(3) writes it: identifier, unit (journald knows it from the cgroup), priority info, no
@@ -70,7 +74,18 @@ def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
         os.close(log)
     # Reaping is the engine's, by pidfd. Popen must neither warn that its child still runs nor wait for it.
     child.returncode = 0
+    offer_to_oom_killer(child.pid)
     return child.pid
+
+
+def offer_to_oom_killer(pid: int, proc: Path = Path("/proc")) -> None:
+    """Give the engine a worse score than our own: of the two, the daemon is needed to tell and to restart.
+
+    Children inherit it. Raising needs no privilege; where it fails all the same, both are as likely as before.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        own = int((proc / "self/oom_score_adj").read_text())
+        (proc / str(pid) / "oom_score_adj").write_text(str(min(_MOST_LIKELY, own + _OOM_STEP)))
 
 
 def _explained(exc: OSError | ValueError, executable: str, spec: LaunchSpec) -> LaunchError:

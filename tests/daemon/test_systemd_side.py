@@ -1,0 +1,89 @@
+"""What systemd sees of a daemon, on a notification socket of the test's own."""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Rig
+
+Make = Callable[..., Rig]
+
+
+class Listener:
+    """Takes notifications as systemd would."""
+
+    def __init__(self, path: Path) -> None:
+        self.environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.setblocking(False)
+        self.heard: list[str] = []
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def listen(self) -> list[str]:
+        """Return all that was heard so far, an assignment each."""
+        while True:
+            try:
+                self.heard += self._socket.recv(65536).decode().split("\n")
+            except BlockingIOError:
+                return self.heard
+
+    def count(self, assignment: str) -> int:
+        return self.listen().count(assignment)
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Listener]:
+    listener = Listener(tmp_path / "notify")
+    yield listener
+    listener.close()
+
+
+def test_ready_status_watchdog_and_stopping(make_rig: Make, systemd: Listener) -> None:
+    """READY with the control socket, STATUS with each state, WATCHDOG while loop and socket answer, STOPPING once."""
+    rig = make_rig()
+    rig.start(environ=systemd.environ)
+    rig.until(lambda: systemd.count("READY=1") == 1, what="READY")
+    rig.wait_state("ready")
+    rig.until(lambda: [line for line in systemd.listen() if line.startswith("STATUS=ready")], what="STATUS=ready")
+    seen = systemd.count("WATCHDOG=1")
+    rig.until(lambda: systemd.count("WATCHDOG=1") >= seen + 3, what="three more WATCHDOG")
+    environ = Path(f"/proc/{rig.leader()}/environ").read_text()
+    assert "NOTIFY_SOCKET" not in environ
+    assert "WATCHDOG_USEC" not in environ
+    assert rig.stop() == 0
+    assert systemd.count("STOPPING=1") == 1
+    assert systemd.count("READY=1") == 1
+
+
+def test_no_watchdog_from_a_daemon_whose_socket_is_gone(make_rig: Make, systemd: Listener) -> None:
+    """Living is answering: without its control socket the daemon does not claim to live."""
+    rig = make_rig()
+    rig.start(environ=systemd.environ)
+    rig.until(lambda: systemd.count("WATCHDOG=1") >= 1, what="WATCHDOG")
+    rig.socket.rename(rig.socket.with_suffix(".away"))
+    # A beat that was under way may still come; after two more rounds of silence none does.
+    heard = [systemd.count("WATCHDOG=1")]
+
+    def silent() -> bool:
+        heard.append(systemd.count("WATCHDOG=1"))
+        return len(heard) > 100 and heard[-1] == heard[-100]
+
+    rig.until(silent, what="no more WATCHDOG")
+    rig.socket.with_suffix(".away").rename(rig.socket)
+    before = systemd.count("WATCHDOG=1")
+    rig.until(lambda: systemd.count("WATCHDOG=1") > before, what="WATCHDOG again")
+
+
+def test_the_kernel_takes_the_engine_before_the_daemon(make_rig: Make) -> None:
+    """The whole engine has a worse OOM score than the daemon."""
+    rig = make_rig()
+    rig.start()
+    rig.wait_state("ready")
+    own = int(Path(f"/proc/{rig.pid}/oom_score_adj").read_text())
+    scores = {int(Path(f"/proc/{process.pid}/oom_score_adj").read_text()) for process in rig.members()}
+    assert scores == {min(1000, own + 500)}
