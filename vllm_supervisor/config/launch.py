@@ -6,8 +6,9 @@ from pathlib import Path
 
 from vllm_supervisor.config.cross import vllm_flags
 from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.model import Policy
-from vllm_supervisor.domain.secret import MASK, Secret, is_secret_name
+from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.domain.spec import JOURNAL, EngineSpec, LaunchSpec
 
 # vLLM complains of VLLM_* names that it does not know; the others are the daemon's own dealings with systemd, and an
@@ -25,12 +26,6 @@ _OURS = frozenset(
     }
 )
 _OUR_PREFIXES = ("VLLM_SUPERVISOR__", "WATCHDOG_", "LISTEN_")
-
-_NOT_SECRET = ("tokenizer", "tokens", "token-ids", "token-threshold", "keyfile")
-"""Parts of vLLM's own flags that match the marks of a secret and are none: `--max-num-batched-tokens`."""
-
-_MIN_SECRET = 4
-"""Shorter values are not searched for inside others: masking every `1` would hide everything."""
 
 
 def policy(settings: Settings) -> Policy:
@@ -53,7 +48,7 @@ def policy(settings: Settings) -> Policy:
     )
 
 
-def launch_spec(settings: Settings, environ: Mapping[str, str]) -> LaunchSpec:
+def launch_spec(settings: Settings, environ: Mapping[str, str], secrets: Iterable[Secret] = ()) -> LaunchSpec:
     """Return how vLLM is launched by a daemon whose environment is `environ`.
 
     `log_file` may also be `journal`. The marker of a generation is added by whoever launches it.
@@ -73,6 +68,7 @@ def launch_spec(settings: Settings, environ: Mapping[str, str]) -> LaunchSpec:
         log_file=vllm.log_file if vllm.log_file == JOURNAL else str(Path(vllm.log_file).absolute()),
         host=vllm.host,
         port=vllm.port,
+        secrets=tuple(secret.reveal() for secret in secrets),
     )
 
 
@@ -107,43 +103,14 @@ def _reachable(host: str) -> str:
 
 def masked_argv(spec: LaunchSpec, secrets: Iterable[Secret] = ()) -> tuple[str, ...]:
     """Return the command as it may be shown: what follows a secret's name, and every known secret, as `***`."""
-    hidden = _hidden(spec, secrets)
-    shown: list[str] = []
-    after_name = False
-    for word in spec.argv:
-        name, equals, _ = word.partition("=")
-        if after_name and not word.startswith("--"):
-            shown.append(MASK)
-        elif equals and _names_secret(name):
-            shown.append(f"{name}={MASK}")
-        else:
-            shown.append(_masked(word, hidden))
-        after_name = word.startswith("--") and not equals and _names_secret(word)
-    return tuple(shown)
+    return _mask(spec, secrets).argv()
 
 
 def added_env(spec: LaunchSpec, environ: Mapping[str, str], secrets: Iterable[Secret] = ()) -> dict[str, str]:
     """Return the variables that vLLM gets and the daemon does not have so, secrets as `***`, sorted."""
-    hidden = _hidden(spec, secrets)
-    return {
-        name: MASK if is_secret_name(name) else _masked(value, hidden)
-        for name, value in sorted(spec.env.items())
-        if environ.get(name) != value
-    }
+    shown = _mask(spec, secrets).env()
+    return {name: value for name, value in shown.items() if environ.get(name) != spec.env[name]}
 
 
-def _hidden(spec: LaunchSpec, secrets: Iterable[Secret]) -> frozenset[str]:
-    key = spec.env.get("VLLM_API_KEY", "")
-    values = {secret.reveal() for secret in secrets} | {key}
-    return frozenset(value for value in values if len(value) >= _MIN_SECRET)
-
-
-def _masked(text: str, hidden: frozenset[str]) -> str:
-    for value in hidden:
-        text = text.replace(value, MASK)
-    return text
-
-
-def _names_secret(name: str) -> bool:
-    option = name.lower().replace("_", "-")
-    return is_secret_name(name) and not any(part in option for part in _NOT_SECRET)
+def _mask(spec: LaunchSpec, secrets: Iterable[Secret]) -> Mask:
+    return Mask(spec, [secret.reveal() for secret in secrets])

@@ -43,7 +43,7 @@ class LoggingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A valid configuration, ready for use. Holds secrets in the clear inside `launch.env`: never shown as a whole."""
+    """A valid configuration, ready for use. Holds secrets in the clear inside `launch`: never shown as a whole."""
 
     policy: Policy
     launch: LaunchSpec
@@ -66,10 +66,10 @@ def encode(plan: Plan) -> dict[str, Any]:
 
 def decode(plain: Mapping[str, Any]) -> Plan:
     """Return the plan that `encode` was given."""
-    key = plain["engine"]["api_key"]
+    key, launch = plain["engine"]["api_key"], plain["launch"]
     return Plan(
         policy=Policy(**plain["policy"]),
-        launch=LaunchSpec(**{**plain["launch"], "argv": tuple(plain["launch"]["argv"])}),
+        launch=LaunchSpec(**{**launch, "argv": tuple(launch["argv"]), "secrets": tuple(launch["secrets"])}),
         engine=EngineSpec(**{**plain["engine"], "api_key": Secret(key) if key else None}),
         control=ControlPlan(**{**plain["control"], "admins": tuple(plain["control"]["admins"])}),
         metrics=MetricsPlan(**plain["metrics"]),

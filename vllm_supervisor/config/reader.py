@@ -23,7 +23,7 @@ def make_plan(loaded: Loaded, environ: Mapping[str, str]) -> Plan:
     control = settings.control
     return Plan(
         policy=policy(settings),
-        launch=launch_spec(settings, environ),
+        launch=launch_spec(settings, environ, loaded.secrets),
         engine=engine_spec(settings),
         control=ControlPlan(str(control_socket(settings, environ)), control.mode, control.group, control.admins),
         metrics=MetricsPlan(settings.metrics.enabled, settings.metrics.host, settings.metrics.port),

@@ -18,6 +18,7 @@ class LaunchSpec:
 
     `argv[0]` is as configured, to be looked up on the PATH of `env`. `env` is complete and holds secrets in the clear:
     it is never shown; `log_file` is absolute, or JOURNAL. `host` and `port` are those that vLLM is told to bind.
+    `secrets` are what the configuration took from credentials and secret variables, in the clear: to be masked.
     """
 
     argv: tuple[str, ...]
@@ -26,6 +27,7 @@ class LaunchSpec:
     log_file: str
     host: str
     port: int
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
