@@ -1,0 +1,140 @@
+"""Rotation under a writer that never stops."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.eventually import eventually
+from vllm_supervisor.adapters.rotation import Rotated, Rotation
+
+WRITER = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+limit = int(sys.argv[2])
+for number in range(limit):
+    os.write(fd, b"%09d a line of the engine, long enough to look like one\\n" % number)
+"""
+
+
+@pytest.fixture(params=["ext4 or whatever is here", "tmpfs"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder where a file's head can be taken out in one step, and one where it cannot."""
+    if request.param == "tmpfs":
+        if not os.access("/dev/shm", os.W_OK):
+            pytest.skip("/dev/shm is not writable")
+        with TemporaryDirectory(dir="/dev/shm") as name:
+            yield Path(name)
+    else:
+        yield tmp_path
+
+
+@contextmanager
+def writing(path: Path, lines: int) -> Iterator[subprocess.Popen[bytes]]:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(lines)])
+    try:
+        yield writer
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def numbers(folder: Path, name: str) -> list[int]:
+    """Return the numbers of the lines in all files, oldest first."""
+    older = sorted(folder.glob(name + ".*"), key=lambda path: -int(path.suffix[1:]))
+    text = b"".join(path.read_bytes() for path in [*older, folder / name])
+    return [int(line[:9]) for line in text.splitlines() if len(line) == 60]
+
+
+def test_a_writer_that_never_stops_loses_at_most_what_is_counted(folder: Path) -> None:
+    """Every line is in some file, once and in order, but for those that the rotations counted as lost."""
+    log = folder / "vllm.log"
+    rotation = Rotation(str(log), 1_000_000, 50)
+    done: list[Rotated] = []
+    with writing(log, 150_000) as writer:
+        while writer.poll() is None:
+            rotated = rotation.while_written()
+            if rotated:
+                done.append(rotated)
+    seen = numbers(folder, "vllm.log")
+    assert len(done) >= 3
+    assert seen == sorted(set(seen))
+    missing = 150_000 - len(seen)
+    if all(rotated.how == "collapse" for rotated in done):
+        assert missing == 0
+    else:
+        # A line cut in two at a truncation counts as missing too, and so do those between the count and the cut.
+        assert missing <= sum(rotated.lost for rotated in done) // 64 + 40 * len(done)
+    assert all(path.stat().st_mode & 0o777 == 0o640 for path in folder.iterdir())
+
+
+def test_no_more_files_than_are_to_be_kept(folder: Path) -> None:
+    """The oldest goes when a new one comes; with none to keep, the file is emptied."""
+    log = folder / "vllm.log"
+    for keep in (3, 0):
+        rotation = Rotation(str(log), 10_000, keep)
+        for number in range(6):
+            log.write_bytes(b"%d" % number * 20_000)
+            assert rotation.while_written()
+    assert sorted(path.name for path in folder.iterdir()) == ["vllm.log", "vllm.log.1", "vllm.log.2", "vllm.log.3"]
+    assert (folder / "vllm.log.1").read_bytes()[:1] == b"5"
+    assert (folder / "vllm.log.3").read_bytes()[:1] == b"3"
+
+
+def test_at_rest_the_file_is_renamed(folder: Path) -> None:
+    """Between two engines nobody writes: the whole file becomes the older one."""
+    log = folder / "vllm.log"
+    log.write_bytes(b"x" * 20_000)
+    rotated = Rotation(str(log), 10_000, 2).at_rest()
+    assert rotated == Rotated(20_000, 0, "rename")
+    assert not log.exists()
+    assert (folder / "vllm.log.1").stat().st_size == 20_000
+
+
+def test_small_or_missing_files_are_left_alone(folder: Path) -> None:
+    """Nothing happens below the limit, without a file, or with a limit of 0."""
+    log = folder / "vllm.log"
+    assert Rotation(str(log), 10, 2).while_written() is None
+    log.write_bytes(b"x" * 9)
+    assert Rotation(str(log), 10, 2).while_written() is None
+    assert Rotation(str(log), 0, 2).while_written() is None
+    assert Rotation(str(log), 10, 2).at_rest() is None
+
+
+def test_a_copy_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
+    """Where the copy fails, the file, and the older ones, stay as they are."""
+    log = tmp_path / "vllm.log"
+    log.write_bytes(b"x" * 20_000)
+    (tmp_path / "vllm.log.1").write_bytes(b"older")
+    (tmp_path / "vllm.log.new").mkdir()
+    with pytest.raises(OSError, match=r"vllm\.log\.new"):
+        Rotation(str(log), 10_000, 2).while_written()
+    assert log.stat().st_size == 20_000
+    assert (tmp_path / "vllm.log.1").read_bytes() == b"older"
+
+
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    """Somebody who may write in the folder must not have us empty another file."""
+    other = tmp_path / "precious"
+    other.write_bytes(b"x" * 20_000)
+    (tmp_path / "vllm.log").symlink_to(other)
+    with pytest.raises(OSError, match=r"vllm\.log"):
+        Rotation(str(tmp_path / "vllm.log"), 10_000, 2).while_written()
+    assert other.stat().st_size == 20_000
+
+
+def test_a_writer_goes_on_at_the_end(folder: Path) -> None:
+    """After a rotation the writer's next line stands at the end of the shortened file, not behind a hole."""
+    log = folder / "vllm.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"x" * 20_000)
+        assert Rotation(str(log), 10_000, 2).while_written()
+        writer.write(b"after\n")
+    eventually(lambda: log.read_bytes().endswith(b"after\n"))
+    assert log.stat().st_size < 10_000
+    assert b"\0" not in log.read_bytes()
