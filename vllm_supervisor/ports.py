@@ -3,14 +3,15 @@
 Every awaitable here may be cancelled at any time and then leaves nothing behind, unless it says otherwise.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from vllm_supervisor.domain.diagnosis import Context, Diagnosis
 from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, WarmupResult
 from vllm_supervisor.domain.messages import Event, Record
-from vllm_supervisor.domain.model import Blocker, ExitStatus, Sig, State
+from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Sig, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,114 @@ class Launcher(Protocol):
 
     def forget(self, generation: int) -> None:
         """Note that this generation is proven gone, so that no later daemon looks for it."""
+        ...
+
+
+class EvidenceCollector(Protocol):
+    """Keeps what a living engine shows, before it is ended."""
+
+    async def collect(self, engine: Engine, cause: Cause, detail: str) -> None:
+        """Photograph an engine that is about to be condemned. Never raises, and ends by itself within seconds."""
+        ...
+
+
+class PartOfLog(Protocol):
+    """The engine's log, from where a generation's part begins."""
+
+    async def diagnose(self, start: int, context: Context) -> Diagnosis | None:
+        """Name the cause that the log from byte `start` shows, None where it shows none; bounded in time.
+
+        `line` counts from there. Nothing in it is secret. Raises OSError where the log cannot be read.
+        """
+        ...
+
+
+class OomCounter(Protocol):
+    """The cgroup's count of processes that the kernel killed for memory."""
+
+    async def read(self) -> int | None:
+        """Return the count; None where there is none. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """A process that the driver lists on a GPU. `name` is None where no such process lives here; `used` in bytes."""
+
+    pid: int
+    name: str | None
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that the engine may use. Memory in bytes."""
+
+    index: int
+    name: str
+    used: int
+    total: int
+    holders: tuple[GpuHolder, ...] = ()
+
+
+class Gpus(Protocol):
+    """The driver's view of the GPUs."""
+
+    async def look(self) -> tuple[Gpu, ...] | None:
+        """Return the GPUs that the engine may use; None where the driver cannot be asked, and then at no cost."""
+        ...
+
+    async def xids(self) -> tuple[int, ...]:
+        """Return the Xid events since the last call."""
+        ...
+
+
+class TrackRecord(Protocol):
+    """What this host has seen of the configuration that is launched."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether it has been ready here."""
+        ...
+
+    async def ready(self) -> None:
+        """Note that it has been ready now. Raises OSError where that cannot be kept beyond this daemon."""
+        ...
+
+    async def once(self, what: str) -> bool:
+        """Return True the first time that `what` is asked for since the configuration was last ready."""
+        ...
+
+
+class CompileCache(Protocol):
+    """The compiled graphs that the engine keeps between its starts."""
+
+    async def move_aside(self, log_start: int) -> tuple[str, ...]:
+        """Move away what the log from byte `log_start` says this model uses, and return where to. Raises OSError."""
+        ...
+
+
+class Remains(Protocol):
+    """What an engine leaves outside its processes: shared memory, sockets."""
+
+    async def note(self, pids: Iterable[int]) -> None:
+        """Look at what these living members use. Never raises."""
+        ...
+
+    async def remove(self) -> tuple[str, ...]:
+        """Remove what only the noted members used, now that they are gone, and return it. Never raises."""
+        ...
+
+
+class CrashBundles(Protocol):
+    """Folders with the evidence of one end each; old ones make room."""
+
+    async def photograph(self, generation: int, facts: Mapping[str, object], members: Iterable[Member]) -> str:
+        """Keep `facts`, and what the members are doing; return the folder. Raises OSError, and leaves nothing then."""
+        ...
+
+    async def write(self, generation: int, report: Mapping[str, object], log_start: int) -> str:
+        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and leaves nothing then."""
         ...
 
 

@@ -119,6 +119,7 @@ class BlockerKind(StrEnum):
     LAUNCHER = "launcher"
     LOG_FILE = "log_file"
     SPAWN = "spawn"
+    GPU = "gpu"
     INTERNAL = "internal"
 
 
@@ -178,6 +179,8 @@ class Policy:
     retry_failed_every: float = 0.0
     exit_when_failed: bool = False
     startup_timeout: float | None = None
+    stall_timeout: float = 900.0
+    """How long nothing may move while the engine starts; see `domain.startup`."""
     probe_interval: float = 5.0
     failure_threshold: int = 3
     restart_after: float = 30.0

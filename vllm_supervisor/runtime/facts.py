@@ -36,7 +36,16 @@ class StartProgressed:
     detail: str = ""
 
 
-Fact = Described | Looked | StartProgressed
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found out about how this generation ended; what is None is not known (yet)."""
+
+    generation: int
+    diagnosis: Mapping[str, object] | None = None
+    bundle: str | None = None
+
+
+Fact = Described | Looked | StartProgressed | Examined
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class LastExit:
     status: ExitStatus
     at: float
     reason: Cause | None
+    diagnosis: Mapping[str, object] | None = None
+    """The object of `diagnose --json`, where a cause was found."""
+    bundle: str | None = None
+    """The folder with the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +112,11 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
             return replace(facts, metrics=fact.metrics)
         case StartProgressed():
             return replace(facts, progress=fact)
+        case Examined():
+            if facts.last_exit is None:
+                return facts
+            last = facts.last_exit
+            diagnosis, bundle = fact.diagnosis or last.diagnosis, fact.bundle or last.bundle
+            return replace(facts, last_exit=replace(last, diagnosis=diagnosis, bundle=bundle))
         case _:
             assert_never(fact)

@@ -99,7 +99,8 @@ def _last_exit(last: LastExit | None) -> Json | None:
         "signal": last.status.signal,
         "at": _rfc3339(last.at),
         "reason": last.reason.value if last.reason else None,
-        "diagnosis": None,
+        "diagnosis": None if last.diagnosis is None else dict(last.diagnosis),
+        "bundle": last.bundle,
     }
 
 

@@ -237,7 +237,7 @@ class Supervisor:
         match item:
             case Note():
                 self._tell(item)
-            case known.Described() | known.Looked() | known.StartProgressed():
+            case known.Described() | known.Looked() | known.StartProgressed() | known.Examined():
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
             case Pulse():
@@ -326,12 +326,15 @@ class Supervisor:
         wants, generation = self._needs(), self._state.generation
         wanted: dict[Hashable, Task] = {}
         if wants.clearing:
-            wanted["clear", generation] = partial(tasks.clear, self._launcher, generation, self.post)
+            ground = self._companions.clear_ground
+            wanted["clear", generation] = partial(tasks.clear, self._launcher, generation, ground, self.post)
         engine, prober = self._engine, self._prober
         if engine is None or prober is None:
             return wanted
         if self._state.leader_alive:
             wanted["leader", generation] = partial(tasks.watch_leader, engine, self.post)
+            if self._companions.accompany is not None:
+                wanted["accompany", generation] = partial(self._companions.accompany, engine, self.post)
         if wants.proving:
             examine = self._companions.examine
             wanted["prove", generation] = partial(tasks.prove, engine, self._launcher, examine, self.post)

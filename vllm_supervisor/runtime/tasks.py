@@ -33,10 +33,16 @@ SLOW_RETRY = 1.0
 """Pause after an answer that will not change within milliseconds: a wrong key, a 5xx, a missing model."""
 
 
-async def clear(launcher: Launcher, generation: int, post: Post) -> None:
+async def clear(
+    launcher: Launcher,
+    generation: int,
+    ground: Callable[[Post], Awaitable[Blocker | None]] | None,
+    post: Post,
+) -> None:
     """Check what could stand in the way of the launch."""
     try:
-        blocker = await launcher.check()
+        blocker = await ground(post) if ground is not None else None
+        blocker = blocker or await launcher.check()
     except Exception as error:  # noqa: BLE001 -- the check's own failure must not end the daemon: it becomes the answer
         blocker = Blocker(BlockerKind.INTERNAL, f"the check before the launch failed: {error!r}", "see the log")
     post(Cleared(generation) if blocker is None else Blocked(generation, blocker))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
+from vllm_supervisor.domain.model import Blocker
 from vllm_supervisor.ports import Engine, Level, Note
 from vllm_supervisor.runtime.tasks import Post
 
@@ -28,6 +29,10 @@ class Companions:
     """While ready or unhealthy: whether the engine still steps (`Condemned` with `hang`)."""
     examine: Callable[[Engine, Post], Awaitable[None]] | None = None
     """Once the last member is gone, and before anything is launched: what the end says (`Judged`)."""
+    accompany: Callable[[Engine, Post], Awaitable[None]] | None = None
+    """For as long as the leader lives: notes of what the engine uses."""
+    clear_ground: Callable[[Post], Awaitable[Blocker | None]] | None = None
+    """Before a launch: waits for what the engine before still holds, and returns what stands in the way."""
 
 
 NONE = Companions()

@@ -1,0 +1,83 @@
+"""How an engine ended, as the daemon saw it, and what follows from the cause for the next start."""
+
+from dataclasses import dataclass, field, replace
+
+from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed
+from vllm_supervisor.domain.messages import Adopted, Condemned, DeadlinePassed, Event, LeaderExited
+from vllm_supervisor.domain.model import FAULTS, Cause, ExitStatus, Phase, State, Verdict
+
+_CONDEMNED = {Cause.HANG: Observed.HANG, Cause.STARTUP_STALL: Observed.STARTUP_HANG}
+_MAX_EVIDENCE = 200
+"""Characters of the evidence in one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What happened to one generation, up to now."""
+
+    generation: int = 0
+    cause: Cause | None = None
+    """Why it ended; the first one wins, also over an operator who asks for a start meanwhile."""
+    status: ExitStatus = field(default_factory=ExitStatus)
+    was_ready: bool = False
+    dead: bool = False
+    """Probes found it dead, rather than slow, before it was ended."""
+    killed: bool = False
+    """SIGKILL was sent while the leader lived."""
+    observed: Observed | None = None
+    detail: str = ""
+
+    @property
+    def unasked(self) -> bool:
+        """Whether nobody wished for it."""
+        return self.cause in FAULTS
+
+
+def heard(ending: Ending, before: State, event: Event, after: State) -> Ending:
+    """Return what is known after one step of the machine."""
+    if after.generation != ending.generation or isinstance(event, Adopted):
+        ending = Ending(after.generation)
+    observed, detail = ending.observed, ending.detail
+    if ending.cause is None and after.cause is not None:
+        match event:
+            case Condemned():
+                observed, detail = _CONDEMNED.get(event.cause), event.detail
+            case DeadlinePassed() if before.phase is Phase.STARTING:
+                observed = Observed.STARTUP_TIMEOUT
+    return replace(
+        ending,
+        cause=ending.cause or after.cause,
+        status=event.status if isinstance(event, LeaderExited) and before.leader_alive else ending.status,
+        was_ready=ending.was_ready or after.was_ready,
+        dead=ending.dead or after.dead_since is not None,
+        killed=ending.killed or (after.phase is Phase.KILLING and before.leader_alive),
+        observed=observed,
+        detail=detail,
+    )
+
+
+def context(ending: Ending, oom_kills: int | None = None, xids: tuple[int, ...] = ()) -> Context:
+    """Return what the diagnosis needs beside the log.
+
+    How the leader ended counts only where it ended by itself: after our own signals the status is our doing.
+    """
+    by_itself = ending.cause is Cause.CRASH
+    return Context(
+        exit_code=ending.status.code if by_itself else None,
+        signal=ending.status.signal if by_itself else None,
+        # An engine that was found dead had died before it was killed: what its log says of that stands.
+        killed_by_us=ending.killed and not ending.dead,
+        oom_kills=oom_kills,
+        xids=xids,
+        was_ready=ending.was_ready,
+        observed=ending.observed,
+    )
+
+
+def judge(diagnosis: Diagnosis | None, *, proven: bool) -> Verdict:
+    """Return what the cause says about another start; `proven`: this configuration has been ready on this host."""
+    if diagnosis is None:
+        return Verdict(None, "", proven)
+    proof = f": {diagnosis.evidence[:_MAX_EVIDENCE]}" if diagnosis.evidence else ""
+    why = f"{diagnosis.summary} ({diagnosis.cls}){proof}; {diagnosis.action}"
+    return Verdict(diagnosis.retry, why, proven)

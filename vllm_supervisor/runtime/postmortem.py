@@ -1,0 +1,209 @@
+"""After an end that nobody asked for: the cause, what it says about the next start, and the evidence, kept.
+
+Nothing here may keep the next engine from being launched: every step is bounded, and its failure becomes a note.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+import anyio
+
+from vllm_supervisor.domain.diagnosis import Diagnosis
+from vllm_supervisor.domain.ending import Ending, context, heard, judge
+from vllm_supervisor.domain.messages import Event, Judged, Record
+from vllm_supervisor.domain.model import Cause, State
+from vllm_supervisor.ports import (
+    CompileCache,
+    CrashBundles,
+    Engine,
+    Gpus,
+    Level,
+    Member,
+    Note,
+    OomCounter,
+    PartOfLog,
+    Remains,
+    TrackRecord,
+)
+from vllm_supervisor.runtime.facts import Examined
+from vllm_supervisor.runtime.ground import Ground
+from vllm_supervisor.runtime.tasks import Post, told
+
+DIAGNOSIS_LIMIT = 2.0
+"""Seconds for each of the steps between an engine's end and the next launch; they run within the backoff."""
+BUNDLE_LIMIT = 3.0
+REMOVAL_LIMIT = 3.0
+PHOTOGRAPH_LIMIT = 15.0
+STARTING_PACE = 1.0
+"""Seconds between looks at the members while starting, when shared memory is made."""
+SERVING_PACE = 30.0
+COMPILE_FAILURE = "torch_compile_failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What a post-mortem looks with."""
+
+    log: PartOfLog
+    oom: OomCounter
+    gpus: Gpus
+    ground: Ground
+    history: TrackRecord
+    cache: CompileCache
+    remains: Remains
+    bundles: CrashBundles
+
+
+class PostMortem:
+    """An Observer that knows how the engine ended, its companions, and the EvidenceCollector.
+
+    `note` is told what happens outside an examination; `wall` gives seconds since the epoch.
+    """
+
+    def __init__(self, tools: Instruments, wall: Callable[[], float], note: Callable[[Note], None]) -> None:
+        self._tools = tools
+        self._wall = wall
+        self._note = note
+        self._ending = Ending()
+        self._ready = anyio.Event()
+        self._oom_before: int | None = None
+        self._members: tuple[Member, ...] = ()
+        self._seen_at = 0.0
+
+    # --- Observer
+
+    def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
+        """Take in what happened to the generation."""
+        ending = heard(self._ending, before, event, after)
+        if ending.generation != self._ending.generation:
+            self._ready, self._oom_before, self._members = anyio.Event(), None, ()
+        self._ending = ending
+        if after.was_ready:
+            self._ready.set()
+
+    def recorded(self, record: Record) -> None:
+        """Ignore: `stepped` has the whole state."""
+
+    def noted(self, note: Note) -> None:
+        """Ignore notes: none is about the end."""
+
+    # --- while the engine lives
+
+    async def accompany(self, engine: Engine, post: Post) -> None:
+        """Look at the members now and then: what they use is to be known once they are gone."""
+        self._oom_before = await self._tools.oom.read()
+        ready = self._ready
+        while not ready.is_set():
+            await self._look(engine)
+            with anyio.move_on_after(STARTING_PACE):
+                await ready.wait()
+        with told("proven", post):
+            await self._tools.history.ready()
+        while True:
+            await self._look(engine)
+            await anyio.sleep(SERVING_PACE)
+
+    async def _look(self, engine: Engine) -> None:
+        self._members = await engine.members()
+        self._seen_at = self._wall()
+        pids = frozenset(member.pid for member in self._members)
+        await self._tools.remains.note(pids)
+        await self._tools.ground.note(pids)
+
+    async def collect(self, engine: Engine, cause: Cause, detail: str) -> None:
+        """Photograph an engine that is about to be ended. Never raises."""
+        with told("collect", self._tell), anyio.move_on_after(PHOTOGRAPH_LIMIT):
+            await self._look(engine)
+            facts = {"cause": cause.value, "detail": detail, "at": self._time(), "gpus": await self._gpu_table()}
+            try:
+                path = await self._tools.bundles.photograph(engine.generation, facts, self._members)
+            except OSError as error:
+                self._note(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
+            else:
+                self._note(Note("evidence_kept", fields={"path": path}))
+
+    def _tell(self, item: object) -> None:
+        if isinstance(item, Note):
+            self._note(item)
+
+    # --- once it is gone
+
+    async def examine(self, engine: Engine, post: Post) -> None:
+        """Say what the end says, keep the evidence, and remove what was left."""
+        ending = self._ending
+        if ending.unasked and ending.generation == engine.generation:
+            await self._examine(engine, ending, post)
+        with told("remains", post), anyio.move_on_after(REMOVAL_LIMIT):
+            removed = await self._tools.remains.remove()
+            if removed:
+                post(Note("remains_removed", fields={"files": list(removed)}))
+
+    async def _examine(self, engine: Engine, ending: Ending, post: Post) -> None:
+        diagnosis, beside = None, {}
+        with told("diagnose", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
+            oom_kills, xids = await self._oom_kills(), await self._tools.gpus.xids()
+            beside = {"oom_kills": oom_kills, "xids": list(xids)}
+            diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
+        verdict = judge(diagnosis, proven=self._tools.history.proven)
+        found = diagnosis.as_json() if diagnosis is not None else None
+        post(Examined(engine.generation, diagnosis=found))
+        post(_note(ending, diagnosis))
+        post(Judged(engine.generation, verdict))
+        if diagnosis is not None and diagnosis.cls == COMPILE_FAILURE:
+            with told("compile cache", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
+                await self._move_cache(engine, post)
+        with told("bundle", post), anyio.move_on_after(BUNDLE_LIMIT):
+            verdict_shown = {"retry": verdict.retry, "proven": verdict.proven}
+            report = {**self._report(ending), **beside, "verdict": verdict_shown, "diagnosis": found}
+            await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, post)
+
+    async def _oom_kills(self) -> int | None:
+        after = await self._tools.oom.read()
+        if after is None or self._oom_before is None:
+            return None
+        return max(0, after - self._oom_before)
+
+    async def _move_cache(self, engine: Engine, post: Post) -> None:
+        if not await self._tools.history.once(COMPILE_FAILURE):
+            return
+        moved = await self._tools.cache.move_aside(engine.log_start)
+        post(Note("compile_cache_moved", Level.WARNING, {"to": list(moved)}))
+
+    async def _bundle(self, engine: Engine, report: Mapping[str, object], post: Post) -> None:
+        try:
+            path = await self._tools.bundles.write(engine.generation, report, engine.log_start)
+        except OSError as error:
+            post(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
+        else:
+            post(Examined(engine.generation, bundle=path))
+            post(Note("bundle_written", fields={"path": path}))
+
+    def _report(self, ending: Ending) -> dict[str, object]:
+        return {
+            "generation": ending.generation,
+            "at": self._time(),
+            "cause": ending.cause,
+            "detail": ending.detail,
+            "exit": {"code": ending.status.code, "signal": ending.status.signal},
+            "was_ready": ending.was_ready,
+            "killed_by_us": ending.killed,
+            "observed": ending.observed,
+            "members": [asdict(member) for member in self._members],
+            "members_seen_at": self._time(self._seen_at),
+        }
+
+    async def _gpu_table(self) -> list[dict[str, object]] | None:
+        gpus = await self._tools.gpus.look()
+        return None if gpus is None else [asdict(gpu) for gpu in gpus]
+
+    def _time(self, wall: float | None = None) -> str:
+        return datetime.fromtimestamp(self._wall() if wall is None else wall, UTC).isoformat(timespec="milliseconds")
+
+
+def _note(ending: Ending, diagnosis: Diagnosis | None) -> Note:
+    fields: dict[str, object] = {"class": "unknown" if diagnosis is None else diagnosis.cls}
+    if diagnosis is not None:
+        found = diagnosis.as_json()
+        fields |= {name: found[name] for name in ("retry", "summary", "evidence", "line", "action", "secondary")}
+    return Note("engine_diagnosed", Level.WARNING, {**fields, "cause": ending.cause})
