@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,20 +82,27 @@ def outside(launcher: Sequence[str]) -> str | None:
 
     Only what stands where a command stands counts: `[uv, run, --with, docker, vllm, serve]` runs vllm.
     """
+    for command in commands(launcher):
+        program = os.path.basename(command[0])  # noqa: PTH119 - a word of a command line, not a path of ours
+        if program in _OUTSIDE:
+            return program
+    return None
+
+
+def commands(launcher: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the command, and those that its wrappers run, from the outside in: the last one is vLLM's own."""
     words = list(launcher)
     for _ in range(_MAX_WRAPPERS):
         while words and _is_assignment(words[0]):
             words.pop(0)
         if not words:
-            return None
-        program = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line, not a path of ours
-        if program in _OUTSIDE:
-            return program
+            return
+        yield words
+        program = os.path.basename(words[0])  # noqa: PTH119 - as above
         inner = _shell_command(words[1:]) if program in _SHELLS else _wrapped(program, words[1:])
         if inner is None:
-            return None
+            return
         words = inner
-    return None
 
 
 def _is_assignment(word: str) -> bool:

@@ -31,6 +31,7 @@ _WATCHED = (
     *_UNSUPPORTED,
     "config",
     "disable-log-stats",
+    "download-dir",
     "lora-modules",
     "no-disable-log-stats",
     "revision",
@@ -81,30 +82,42 @@ class VllmArgs:
     lora_names: frozenset[str] = frozenset()
     tls: bool = False
     revision: str | None = None
+    download_dir: str | None = None
     remarks: tuple[Remark, ...] = ()
 
 
 def read(args: Sequence[str], read_config: ReadConfig, *, grace: float = float("inf")) -> VllmArgs:
     """Read flags. `grace` is the seconds between SIGTERM and SIGKILL."""
+    given, remarks = _merged(args, read_config)
+    last = {flag.name: flag for flag in given}
+    for flag in given:
+        remarks += _refusals(flag)
+    remarks += _warnings(given, grace)
+    served = last.get("served-model-name")
+    revision, download_dir = last.get("revision"), last.get("download-dir")
+    return VllmArgs(
+        served_names=tuple(name for name in served.values if name) if served else (),
+        lora_names=frozenset(name for flag in given if flag.name == "lora-modules" for name in _loras(flag.values)),
+        tls="ssl-certfile" in last,
+        revision=revision.first if revision else None,
+        download_dir=download_dir.first if download_dir else None,
+        remarks=tuple(remarks),
+    )
+
+
+def effective(args: Sequence[str], read_config: ReadConfig) -> dict[str, Flag]:
+    """Return the flags that hold, by name: the last of each, those of a `--config` file before the others."""
+    return {flag.name: flag for flag in _merged(args, read_config)[0]}
+
+
+def _merged(args: Sequence[str], read_config: ReadConfig) -> tuple[list[Flag], list[Remark]]:
     given = list(flags(args))
     remarks: list[Remark] = []
     for flag in [flag for flag in given if flag.name == "config"]:
         inner, remark = _config_file(flag, read_config)
         given = inner + given
         remarks += [remark] if remark else []
-    last = {flag.name: flag for flag in given}
-    for flag in given:
-        remarks += _refusals(flag)
-    remarks += _warnings(given, grace)
-    served = last.get("served-model-name")
-    revision = last.get("revision")
-    return VllmArgs(
-        served_names=tuple(name for name in served.values if name) if served else (),
-        lora_names=frozenset(name for flag in given if flag.name == "lora-modules" for name in _loras(flag.values)),
-        tls="ssl-certfile" in last,
-        revision=revision.first if revision else None,
-        remarks=tuple(remarks),
-    )
+    return given, remarks
 
 
 def flags(args: Sequence[str]) -> Iterator[Flag]:

@@ -1,0 +1,22 @@
+"""Numbers as they are shown, and versions as they are compared."""
+
+import re
+
+GIB = 1 << 30
+GB = 10**9
+
+
+def gib(count: float) -> str:
+    """Return bytes in GiB, with the digits that matter."""
+    return f"{count / GIB:.1f} GiB"
+
+
+def version(text: str | None) -> tuple[int, ...]:
+    """Return the leading numbers of a version, none for what has none: `0.32.0+cpu` is (0, 32, 0)."""
+    found = re.match(r"\d+(?:\.\d+)*", text or "")
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def dotted(numbers: tuple[int, ...]) -> str:
+    """Return a version as it is written."""
+    return ".".join(str(number) for number in numbers)
