@@ -17,12 +17,13 @@ from anyio import to_thread
 from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
-from vllm_supervisor.adapters import http1, logs, logtail, selfcheck, sockets, systemd
+from vllm_supervisor.adapters import http1, logs, logtail, rotation, selfcheck, sockets, systemd
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
+from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.errors import SupervisorError
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api
@@ -116,6 +117,8 @@ class Daemon:
             if self._metrics is not None:
                 await group.start(serve, [self._metrics], api.public)
             group.start_soon(self._keep_watchdog, supervisor)
+            if self._plan.launch.log_file != JOURNAL:
+                group.start_soon(rotation.keep, self._rotation, supervisor.post)
             self._announce()
         self._logger.info("ended", status=self._status)
         return self._status
@@ -153,7 +156,8 @@ class Daemon:
             for observer in observers:
                 observer.noted(message)
 
-        launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note)
+        self._rotation = rotation.Rotation(plan.launch.log_file, plan.log.max_bytes, plan.log.keep)
+        launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note, rotate=self._rotation.at_rest)
         client = HttpEngineClient(spec)
         supervisor = Supervisor(
             launcher,

@@ -53,7 +53,9 @@ async def test_log_is_appended_to(lab: Lab) -> None:
     lab.log.write_text("before\n")
     async with lab.engine(*shell("echo after")) as engine:
         await gone(engine)
-    assert lab.log.read_text() == "before\nafter\n"
+    first, mark, last = lab.log.read_text().splitlines()
+    assert (first, last) == ("before", "after")
+    assert mark.startswith("[vllm-supervisor] generation 1 is launched at ")
 
 
 DEAF = """

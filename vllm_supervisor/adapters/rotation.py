@@ -9,9 +9,15 @@ since the last byte that was copied; those bytes are counted. While nobody write
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from vllm_supervisor.ports import Level, Note
 
 _COLLAPSE = 0x08
 """FALLOC_FL_COLLAPSE_RANGE of linux/falloc.h."""
@@ -19,6 +25,11 @@ _MODE = 0o640
 _CHUNK = 1 << 20
 _ROUNDS = 64
 """Rounds of catching up with the writer. Each is shorter than the one before, unless it outruns us."""
+
+
+_SOONEST = 0.5
+_LATEST = 2.0
+"""Seconds between looks: so many that the file would grow by half of what is left of its limit, within these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +48,31 @@ class Rotation:
         self._path = Path(path)
         self._max_bytes = max_bytes
         self._keep = keep
+        self._one = threading.Lock()
+        """A launch and the daemon's own watch may want to rotate at the same time."""
+
+    def size(self) -> int | None:
+        """Return the file's size; None when it is missing."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return None
 
     def due(self) -> bool:
         """Say whether the file has grown to its limit. A missing file has not."""
-        try:
-            return self._path.stat().st_size >= self._max_bytes > 0
-        except OSError:
-            return False
+        return (self.size() or 0) >= self._max_bytes > 0
+
+    def pause(self, growth: float) -> float:
+        """Return how long to wait before the next look at a file that grows by `growth` bytes a second."""
+        left = max(0, self._max_bytes - (self.size() or 0))
+        return min(_LATEST, max(_SOONEST, left / 2 / growth)) if growth > 0 else _LATEST
 
     def at_rest(self) -> Rotated | None:
         """Rename the file if it is due and nobody writes to it: nothing can be lost. Raises OSError."""
-        if not self.due():
-            return None
+        with self._one:
+            return self._rename() if self.due() else None
+
+    def _rename(self) -> Rotated:
         moved = self._path.stat().st_size
         self._make_room()
         if self._keep > 0:
@@ -62,8 +86,10 @@ class Rotation:
 
         Where the copy cannot be written (a full disk), nothing is taken out of the file and no older one is lost.
         """
-        if not self.due():
-            return None
+        with self._one:
+            return self._take_out() if self.due() else None
+
+    def _take_out(self) -> Rotated:
         with _opened(self._path, os.O_RDWR | os.O_NOFOLLOW) as source:
             if self._keep == 0:
                 return self._cut(source, os.fstat(source).st_size)
@@ -108,6 +134,38 @@ class Rotation:
 
     def _older(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+async def keep(rotation: Rotation, note: Callable[[Note], None]) -> None:
+    """Rotate whenever it is due, for ever. What goes wrong is told when it begins, and never ends anything."""
+    told: set[str] = set()
+    before, looked_at, growth = rotation.size(), anyio.current_time(), 0.0
+    while True:
+        await anyio.sleep(rotation.pause(growth))
+        size, now = rotation.size(), anyio.current_time()
+        if size is None and before is not None:
+            note(
+                Note("log_file_missing", Level.WARNING, {"detail": "what the engine prints is lost until its restart"})
+            )
+        if rotation.due():
+            await _rotate(rotation, note, told)
+        growth = ((size or 0) - (before or 0)) / (now - looked_at) if now > looked_at else 0.0
+        before, looked_at = rotation.size(), anyio.current_time()
+
+
+async def _rotate(rotation: Rotation, note: Callable[[Note], None], told: set[str]) -> None:
+    try:
+        rotated = await to_thread.run_sync(rotation.while_written)
+    except OSError as error:
+        why = error.strerror or str(error)
+        if why not in told:
+            note(Note("log_rotation_failed", Level.WARNING, {"detail": f"{error.filename or 'the log'}: {why}"}))
+        told.add(why)
+    else:
+        told.clear()
+        if rotated is not None:
+            level = Level.WARNING if rotated.lost else Level.INFO
+            note(Note("log_rotated", level, {"moved": rotated.moved, "lost": rotated.lost, "how": rotated.how}))
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.domain.spec import EngineSpec, LaunchSpec
@@ -42,15 +43,25 @@ class LoggingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlan:
+    """The rotation of vLLM's log: at this many bytes, keeping so many older files."""
+
+    max_bytes: int
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A valid configuration, ready for use. Holds secrets in the clear inside `launch`: never shown as a whole."""
 
     policy: Policy
+    liveness: Limits
     launch: LaunchSpec
     engine: EngineSpec
     control: ControlPlan
     metrics: MetricsPlan
     logging: LoggingPlan
+    log: LogPlan
     state_dir: str
     ready_when: str
     warnings: tuple[str, ...]
@@ -69,11 +80,13 @@ def decode(plain: Mapping[str, Any]) -> Plan:
     key, launch = plain["engine"]["api_key"], plain["launch"]
     return Plan(
         policy=Policy(**plain["policy"]),
+        liveness=Limits(**plain["liveness"]),
         launch=LaunchSpec(**{**launch, "argv": tuple(launch["argv"]), "secrets": tuple(launch["secrets"])}),
         engine=EngineSpec(**{**plain["engine"], "api_key": Secret(key) if key else None}),
         control=ControlPlan(**{**plain["control"], "admins": tuple(plain["control"]["admins"])}),
         metrics=MetricsPlan(**plain["metrics"]),
         logging=LoggingPlan(**plain["logging"]),
+        log=LogPlan(**plain["log"]),
         state_dir=plain["state_dir"],
         ready_when=plain["ready_when"],
         warnings=tuple(plain["warnings"]),

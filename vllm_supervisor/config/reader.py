@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from vllm_supervisor.config.launch import engine_spec, launch_spec, policy
+from vllm_supervisor.config.launch import engine_spec, launch_spec, liveness, policy
 from vllm_supervisor.config.load import Loaded, load
 from vllm_supervisor.config.paths import control_socket, state_dir
-from vllm_supervisor.config.plan import ControlPlan, LoggingPlan, MetricsPlan, Plan, encode
+from vllm_supervisor.config.plan import ControlPlan, LoggingPlan, LogPlan, MetricsPlan, Plan, encode
 from vllm_supervisor.errors import ConfigError, Problem
 
 
@@ -23,11 +23,13 @@ def make_plan(loaded: Loaded, environ: Mapping[str, str]) -> Plan:
     control = settings.control
     return Plan(
         policy=policy(settings),
+        liveness=liveness(settings),
         launch=launch_spec(settings, environ, loaded.secrets),
         engine=engine_spec(settings),
         control=ControlPlan(str(control_socket(settings, environ)), control.mode, control.group, control.admins),
         metrics=MetricsPlan(settings.metrics.enabled, settings.metrics.host, settings.metrics.port),
         logging=LoggingPlan(settings.logging.level, settings.logging.format),
+        log=LogPlan(settings.engine.vllm.log.max_bytes, settings.engine.vllm.log.keep),
         state_dir=str(state_dir(settings, environ)),
         ready_when=settings.systemd.ready_when,
         warnings=loaded.warnings,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from vllm_supervisor.adapters.process import kernel, pidfd
 from vllm_supervisor.adapters.process.engine import Leader, ProcessTree, held_leader
@@ -16,7 +16,7 @@ from vllm_supervisor.adapters.process.family import Family, Origin, newest_launc
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
-from vllm_supervisor.adapters.process.spawn import launch, log_size, open_log
+from vllm_supervisor.adapters.process.spawn import launch, log_size, mark_generation, open_log
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
@@ -42,9 +42,11 @@ class EngineLauncher:
         state_dir: Path,
         *,
         note: Callable[[Note], None] = _ignore,
+        rotate: Callable[[], object] = lambda: None,
         proc: Proc | None = None,
     ) -> None:
         self.spec = spec
+        self._rotate = rotate
         self._note = note
         self._proc = proc or Proc()
         self._records = Records(state_dir)
@@ -112,6 +114,7 @@ class EngineLauncher:
         mark = f"{self._instance}.{generation}"
         record = Record(generation, self._proc.boot_id(), self._me())
         self._write(record)
+        self._prepare_log(generation)
         log_start = log_size(self.spec.log_file)
         pid = launch(found, self.spec, {**self.spec.env, MARKER: mark})
         try:
@@ -132,6 +135,15 @@ class EngineLauncher:
         )
         family = Family(self._proc, origin, self._own)
         return ProcessTree(generation, leader, family, self.spec.host, log_start)
+
+    def _prepare_log(self, generation: int) -> None:
+        """Begin this generation's part of the log, to which nobody writes now. What fails here hinders no launch."""
+        try:
+            self._rotate()
+            mark_generation(self.spec.log_file, generation)
+        except OSError as exc:
+            detail = f"{self.spec.log_file}: {exc.strerror or exc}"
+            from_thread.run_sync(self._note, Note("log_not_prepared", Level.WARNING, {"detail": detail}))
 
     def _write(self, record: Record) -> None:
         try:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def log_size(path: str) -> int:
         return 0 if path == JOURNAL else os.stat(path).st_size  # noqa: PTH116 - a string, as the rest of this module
     except OSError:
         return 0
+
+
+def mark_generation(path: str, generation: int) -> None:
+    """Append a line from us, so that a generation's part of the log can be found. Raises OSError."""
+    if path == JOURNAL:
+        return
+    log = open_log(path)
+    try:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        os.write(log, f"[vllm-supervisor] generation {generation} is launched at {moment}\n".encode())
+    finally:
+        os.close(log)
 
 
 def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
