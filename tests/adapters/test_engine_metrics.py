@@ -24,6 +24,8 @@ vllm:generation_tokens_total{engine="0",model_name="tiny"} 2.0
 vllm:iteration_tokens_total_bucket{engine="0",le="1.0",model_name="tiny"} 0.0
 vllm:iteration_tokens_total_count{engine="0",model_name="tiny"} 5.0
 vllm:iteration_tokens_total_sum{engine="0",model_name="tiny"} 24.0
+vllm:admission_rejections_total{model_name="tiny",reason="max_num_queued_reqs"} 4.0
+vllm:admission_rejections_total{model_name="tiny",reason="max_num_queued_tokens"} 1.0
 vllm:cache_config_info{block_size="128",engine="0",kv_cache_dtype_skip_layers="[]",kv_cache_max_concurrency="1024.0",kv_cache_size_tokens="1048576",num_gpu_blocks="8192",num_gpu_blocks_override="None"} 1.0
 """  # noqa: E501 - as vLLM 0.32.0 writes it
 
@@ -43,6 +45,8 @@ def test_real_answer_of_0_32() -> None:
         kv_cache_tokens=1048576,
         max_concurrency=1024.0,
         asleep=False,
+        gauges={("0", "running"): 3.0, ("0", "waiting"): 2.0, ("0", "kv_cache_usage"): 0.25},
+        rejections=5.0,
     )
 
 
@@ -69,21 +73,29 @@ def test_ranks_are_summed_and_usage_is_their_mean() -> None:
             "vllm:num_requests_running 2.0\nvllm:num_requests_waiting 1.0\nvllm:num_requests_swapped 4.0\n"
             "vllm:gpu_cache_usage_perc 0.5\nvllm:generation_tokens_total 9.0",
             EngineMetrics(
-                running=2, waiting=5, kv_cache_usage=0.5, counters={("", "vllm:generation_tokens_total"): 9.0}
+                running=2,
+                waiting=5,
+                kv_cache_usage=0.5,
+                counters={("", "vllm:generation_tokens_total"): 9.0},
+                gauges={("", "running"): 2.0, ("", "waiting"): 1.0, ("", "kv_cache_usage"): 0.5},
             ),
             id="0.6 without labels; swapped requests are not done",
         ),
         pytest.param(
             'vllm:gpu_cache_usage_perc{engine="0"} 0.5\nvllm:kv_cache_usage_perc{engine="0"} 0.5\n',
-            EngineMetrics(kv_cache_usage=0.5),
+            EngineMetrics(kv_cache_usage=0.5, gauges={("0", "kv_cache_usage"): 0.5}),
             id="0.11 has both names: not counted twice",
         ),
         pytest.param(
             'vllm:num_requests_running{model_name="a}b \\"q\\" \\\\",engine="1"} 1 1700000000 # {id="x"} 1\r\n# EOF',
-            EngineMetrics(running=1),
+            EngineMetrics(running=1, gauges={("1", "running"): 1.0}),
             id="escapes, braces, a timestamp, an exemplar, CRLF",
         ),
-        pytest.param("vllm:num_requests_running\t 1e1", EngineMetrics(running=10), id="tabs and exponents"),
+        pytest.param(
+            "vllm:num_requests_running\t 1e1",
+            EngineMetrics(running=10, gauges={("", "running"): 10.0}),
+            id="tabs and exponents",
+        ),
         pytest.param(
             "vllm:num_requests_running NaN\nvllm:num_requests_waiting +Inf\nvllm:kv_cache_usage_perc -1\n"
             "vllm:prompt_tokens_total NaN",
@@ -94,7 +106,7 @@ def test_ranks_are_summed_and_usage_is_their_mean() -> None:
             'vllm:num_requests_running{engine="0" 1\nvllm:num_requests_running{engine="0\n1\n'
             "vllm:num_requests_running\nvllm:num_requests_running one\n vllm:num_requests_running 9\n"
             "vllm:num_requests_running 4",
-            EngineMetrics(running=4),
+            EngineMetrics(running=4, gauges={("", "running"): 4.0}),
             id="malformed lines are skipped, the good one is read",
         ),
         pytest.param('vllm:engine_sleep_state{sleep_state="awake"} 0', EngineMetrics(asleep=True), id="not awake"),

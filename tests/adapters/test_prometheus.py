@@ -40,6 +40,8 @@ NAMES = {
     "probe_duration_seconds": "histogram",
     "probe_results_total": "counter",
     "stop_duration_seconds": "gauge",
+    "canary_duration_seconds": "gauge",
+    "last_progress_timestamp_seconds": "gauge",
     "control_requests_total": "counter",
     "engine_info": "gauge",
     "build_info": "gauge",

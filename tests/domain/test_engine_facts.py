@@ -10,6 +10,10 @@ TOKENS = ("0", "generation_tokens")
 OTHER_RANK = ("1", "iterations")
 
 
+def gauged(usage: float, *counters: tuple[tuple[str, str], float]) -> EngineMetrics:
+    return EngineMetrics(counters=dict(counters), gauges={("0", "kv_cache_usage"): usage})
+
+
 def look(*counters: tuple[tuple[str, str], float]) -> EngineMetrics:
     return EngineMetrics(running=3, counters=dict(counters))
 
@@ -35,12 +39,18 @@ def look(*counters: tuple[tuple[str, str], float]) -> EngineMetrics:
             EngineMetrics(running=1),
             EngineMetrics(running=2),
             False,
-            id="gauges are no heartbeat: they freeze at their last",
+            id="sums of gauges are not compared",
+        ),
+        pytest.param(gauged(0.25), gauged(0.5), True, id="a gauge that differs is a step: a chunk of a prefill"),
+        pytest.param(gauged(0.5), gauged(0.25), True, id="also downwards"),
+        pytest.param(gauged(0.25), gauged(0.25), False, id="the same gauge is nothing: it freezes at its last value"),
+        pytest.param(
+            gauged(0.25, (STEPS, 5)), gauged(0, (STEPS, 0)), False, id="with a counter gone backwards all is new"
         ),
     ],
 )
 def test_moved(before: EngineMetrics | None, after: EngineMetrics | None, expected: bool) -> None:
-    """Only a known counter that grew proves that the engine stepped."""
+    """A known counter that grew, or a gauge that changed, proves that the engine stepped."""
     assert moved(before, after) is expected
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vllm_supervisor.config.cross import vllm_flags
 from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
@@ -26,6 +27,8 @@ _OURS = frozenset(
     }
 )
 _OUR_PREFIXES = ("VLLM_SUPERVISOR__", "WATCHDOG_", "LISTEN_")
+_ENGINE_READY_TIMEOUT = "86400"
+"""Seconds, a day. vLLM hands milliseconds to zmq_poll, which takes no more than 24 days."""
 
 
 def policy(settings: Settings) -> Policy:
@@ -40,6 +43,7 @@ def policy(settings: Settings) -> Policy:
         retry_failed_every=vllm.restart.retry_failed_every,
         exit_when_failed=vllm.restart.exit_when_failed,
         startup_timeout=vllm.startup.timeout,
+        stall_timeout=vllm.startup.stall_timeout,
         probe_interval=vllm.probe.interval,
         failure_threshold=vllm.probe.failure_threshold,
         restart_after=vllm.probe.restart_after,
@@ -48,16 +52,26 @@ def policy(settings: Settings) -> Policy:
     )
 
 
+def liveness(settings: Settings) -> Limits:
+    """Return how a stuck engine is found."""
+    section = settings.engine.vllm.liveness
+    return Limits(mode=section.mode, interval=section.interval, timeout=section.timeout)
+
+
 def launch_spec(settings: Settings, environ: Mapping[str, str], secrets: Iterable[Secret] = ()) -> LaunchSpec:
     """Return how vLLM is launched by a daemon whose environment is `environ`.
 
     `log_file` may also be `journal`. The marker of a generation is added by whoever launches it.
     """
     vllm = settings.engine.vllm
+    flags = vllm_flags(settings)
     argv = (*vllm.launcher, vllm.model, "--host", vllm.host, "--port", str(vllm.port), *vllm.extra_args)
     env = {name: value for name, value in environ.items() if name not in _OURS and not name.startswith(_OUR_PREFIXES)}
     # setproctitle, which vLLM uses, erases /proc/PID/environ, and with it the marker, unless told not to.
     env.setdefault("SPT_NOENV", "1")
+    # vLLM 0.12 and later give up on a start after 600 s, however well it moves (core_client.py). Whether it moves is
+    # ours to judge.
+    env.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", _ENGINE_READY_TIMEOUT)
     env |= vllm.env
     if vllm.api_key is not None:
         env["VLLM_API_KEY"] = vllm.api_key.get_secret_value()
@@ -69,6 +83,9 @@ def launch_spec(settings: Settings, environ: Mapping[str, str], secrets: Iterabl
         host=vllm.host,
         port=vllm.port,
         secrets=tuple(secret.reveal() for secret in secrets),
+        model=vllm.model,
+        revision=flags.revision,
+        download_dir=flags.download_dir,
     )
 
 
@@ -87,6 +104,7 @@ def engine_spec(settings: Settings) -> EngineSpec:
         concurrency=settings.concurrency,
         timeout=vllm.timeout,
         revision=flags.revision,
+        canary=vllm.liveness.mode,
     )
 
 

@@ -1,6 +1,6 @@
 """What an engine says of itself, whatever its version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,6 +47,8 @@ class WarmupResult:
     latency: float
     rung: str | None = None
     detail: str = ""
+    status: int | None = None
+    """Of the last answer, where there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class EngineMetrics:
 
     `running` and `waiting` are summed over data-parallel ranks, `kv_cache_usage` is their mean (0..1); None where the
     series is absent. `counters` are the heartbeats: (engine rank, series) -> value; any of them moving since the last
-    look means that the engine steps. Gauges keep their last value when the engine dies or freezes (measured, 0.32).
+    look means that the engine steps. `gauges` are the same three figures of each rank: (engine rank, `running`,
+    `waiting` or `kv_cache_usage`) -> value. They are fed by the engine's outputs alone, so one that differs from the
+    last look means a step as well; one that does not proves nothing, since gauges keep their last value when the engine
+    dies or freezes (measured, 0.32).
     """
 
     running: int | None = None
@@ -66,10 +71,45 @@ class EngineMetrics:
     kv_cache_tokens: int | None = None
     max_concurrency: float | None = None
     asleep: bool = False
+    gauges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    rejections: float | None = None
+    """Requests that the API server turned away since the queue is full (503). It counts them itself: no heartbeat."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is anything here by which a step could be seen; there is not under `--disable-log-stats`."""
+        return bool(self.counters or self.gauges)
+
+    @property
+    def ranks(self) -> frozenset[str]:
+        """The data-parallel ranks; a single engine is rank 0, or has no name (0.6)."""
+        return frozenset(rank for rank, _ in (*self.counters, *self.gauges))
 
 
-def moved(before: EngineMetrics | None, after: EngineMetrics | None) -> bool:
-    """Say whether the engine stepped between two looks. A missing look, or a counter gone backwards, proves nothing."""
-    if before is None or after is None:
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """One attempt to read `/metrics`. `metrics` is None exactly when `outcome` is not OK, and `detail` says why."""
+
+    outcome: Outcome
+    metrics: EngineMetrics | None = None
+    detail: str = ""
+
+
+def moved(before: EngineMetrics | None, after: EngineMetrics | None, rank: str | None = None) -> bool:
+    """Say whether the engine, or one rank of it, stepped between two looks.
+
+    A missing look proves nothing, and neither does one with a counter gone backwards: all of it is a new baseline.
+    """
+    if before is None or after is None or restarted(before, after, rank):
         return False
-    return any(value > before.counters.get(key, value) for key, value in after.counters.items())
+    stepped = any(value > before.counters.get(key, value) for key, value in _of(after.counters, rank))
+    return stepped or any(value != before.gauges.get(key, value) for key, value in _of(after.gauges, rank))
+
+
+def restarted(before: EngineMetrics, after: EngineMetrics, rank: str | None = None) -> bool:
+    """Say whether the figures count from a new beginning, so that the two looks cannot be compared."""
+    return any(value < before.counters.get(key, value) for key, value in _of(after.counters, rank))
+
+
+def _of(figures: Mapping[tuple[str, str], float], rank: str | None) -> Iterator[tuple[tuple[str, str], float]]:
+    return ((key, value) for key, value in figures.items() if rank is None or key[0] == rank)

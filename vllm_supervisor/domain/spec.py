@@ -28,6 +28,11 @@ class LaunchSpec:
     host: str
     port: int
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    model: str = ""
+    """The positional argument: a name on the hub, or a folder."""
+    revision: str | None = None
+    download_dir: str | None = None
+    """`--download-dir`: where vLLM keeps weights instead of the hub's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class EngineSpec:
     concurrency: int
     timeout: float
     revision: str | None = None
+    canary: str = "auto"
+    """The rung of the warm-up's ladder that a canary takes: its name, `auto` for the one that answered, or `none`."""
 
     @property
     def port(self) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 from vllm_supervisor.adapters.engine_http.exchange import Answer, Exchange
 from vllm_supervisor.adapters.engine_http.metrics import parse
-from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, Warmup, WarmupResult
+from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, Scrape, Warmup, WarmupResult
+from vllm_supervisor.domain.model import Outcome
 from vllm_supervisor.domain.secret import MASK
 from vllm_supervisor.domain.spec import EngineSpec
 
@@ -36,12 +37,14 @@ class HttpEngineClient:
     """Implements `ports.EngineClient` on httpx. To be closed with `aclose`.
 
     `rungs` limits the warm-up's ladder to some of `LADDER`, in the order given. The key is sent only where vLLM asks
-    for it (0.33: `/v1`, `/v2`, `/inference`, `/cohere`), and to `/pooling`, where a proxy might.
+    for it (0.33: `/v1`, `/v2`, `/inference`, `/cohere`), and to `/pooling`, where a proxy might. Whichever rung
+    answered last is the canary's, unless `spec.canary` names one.
     """
 
     def __init__(self, spec: EngineSpec, rungs: Sequence[str] = tuple(LADDER)) -> None:
         self._spec = spec
         self._rungs = tuple(rungs)
+        self._found: str | None = None
         self._key = spec.api_key.reveal() if spec.api_key else ""
         self._exchange = Exchange(spec.base_url, connect_timeout=spec.probe_timeout)
 
@@ -71,34 +74,79 @@ class HttpEngineClient:
     async def warm_up(self) -> WarmupResult:
         """Have one token (or embedding) made by the first rung of the ladder that applies. No time limit."""
         refusals = []
-        latency = 0.0
+        latency, status = 0.0, None
         for rung in self._rungs:
-            path, payload, produce = LADDER[rung]
-            answer = await self._exchange.ask(
-                path,
-                limit=_MIB,
-                seconds=None,
-                headers=self._headers(path),
-                payload={"model": self._spec.model, **payload},
-            )
+            answer = await self._run(rung)
             latency, detail = answer.latency, f"{rung}: {self._detail(answer)}"
-            if _items(answer, produce):
-                return WarmupResult(Warmup.SERVED, latency, rung)
+            if _items(answer, LADDER[rung][2]):
+                self._found = rung
+                return WarmupResult(Warmup.SERVED, latency, rung, status=answer.status)
             if answer.status in _UNAUTHORIZED:
-                return WarmupResult(
-                    Warmup.UNAUTHORIZED, latency, rung, f"{detail}: the engine refuses the key (api_key)"
-                )
+                told = f"{detail}: the engine refuses the key (api_key)"
+                return WarmupResult(Warmup.UNAUTHORIZED, latency, rung, told, answer.status)
             if answer.status not in _NOT_APPLICABLE:
-                return WarmupResult(Warmup.NOT_YET, latency, rung, detail)
+                return WarmupResult(Warmup.NOT_YET, latency, rung, detail, answer.status)
             refusals.append(detail)
-        return WarmupResult(Warmup.UNSUPPORTED, latency, detail="; ".join(refusals))
+            status = answer.status
+        return WarmupResult(Warmup.UNSUPPORTED, latency, detail="; ".join(refusals), status=status)
+
+    async def _run(self, rung: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """Ask one rung, with no time limit but that of connecting."""
+        path, payload, _ = LADDER[rung]
+        return await self._exchange.ask(
+            path,
+            limit=_MIB,
+            seconds=None,
+            headers=self._headers(path) | dict(headers or {}),
+            payload={"model": self._spec.model, **payload},
+        )
+
+    async def canary(self, rank: str | None = None) -> ProbeResult:
+        """Have one token (or embedding) made; OK only when it came back. No time limit: the caller cancels.
+
+        Where neither the configuration nor the warm-up says which rung applies, the ladder is tried, once.
+        """
+        headers = {"X-data-parallel-rank": rank} if rank is not None else {}
+        rung = self._found if self._spec.canary == "auto" else self._spec.canary
+        if rung is None:
+            result = await self.warm_up()
+            outcome = Outcome.OK if result.result is Warmup.SERVED else Outcome.ERROR
+            return ProbeResult(outcome, result.latency, result.detail, result.status)
+        answer = await self._run(rung, headers)
+        detail = self._detail(answer)
+        if answer.outcome is Outcome.OK and not _items(answer, LADDER[rung][2]):
+            return ProbeResult(Outcome.ERROR, answer.latency, "HTTP 200 without a token", answer.status)
+        return ProbeResult(answer.outcome, answer.latency, f"{rung}: {detail}" if detail else "", answer.status)
 
     async def metrics(self) -> EngineMetrics | None:
         """Read `/metrics`, for at most the probe's timeout; None when it could not be read, or not to its end."""
-        answer = await self._get("/metrics", _METRICS_LIMIT, {"Accept": "text/plain; version=0.0.4"})
+        return (await self.scrape(self._spec.probe_timeout)).metrics
+
+    async def scrape(self, seconds: float) -> Scrape:
+        """Read `/metrics`, for at most `seconds`."""
+        headers = {"Accept": "text/plain; version=0.0.4"}
+        answer = await self._exchange.ask("/metrics", limit=_METRICS_LIMIT, seconds=seconds, headers=headers)
         if not _is_success(answer) or not answer.whole:
-            return None
-        return parse(answer.body.decode(errors="replace"))
+            outcome = Outcome.ERROR if answer.outcome is Outcome.OK else answer.outcome
+            return Scrape(outcome, detail=self._detail(answer) or "too long to be read")
+        return Scrape(Outcome.OK, parse(answer.body.decode(errors="replace")))
+
+    async def load(self) -> int | None:
+        """Ask `/load`, for at most the probe's timeout; None when it does not say."""
+        said = _json(await self._get("/load"))
+        load = said.get("server_load") if isinstance(said, dict) else None
+        return load if type(load) is int and load >= 0 else None
+
+    async def suspended(self) -> bool | None:
+        """Ask `/is_paused` and `/is_sleeping` (`VLLM_SERVER_DEV_MODE=1`), for at most the probe's timeout each."""
+        exist = False
+        for path, key in (("/is_paused", "is_paused"), ("/is_sleeping", "is_sleeping")):
+            answer = await self._get(path)
+            said = _json(answer)
+            if isinstance(said, dict) and said.get(key) is True:
+                return True
+            exist |= answer.status not in _NOT_APPLICABLE | _UNAUTHORIZED
+        return False if exist else None
 
     async def version(self) -> str | None:
         """Ask `/version`; None when it does not say."""

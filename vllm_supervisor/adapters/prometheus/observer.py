@@ -29,6 +29,7 @@ _ROUTES = frozenset(
         *("/metrics", "/livez", "/readyz"),
     }
 )
+_PROBES = ("health", "canary")
 _OTHER = "other"
 """Stands for every path that is no route: clients choose paths, and each would be a series."""
 _ENDING = frozenset({Phase.STOPPING, Phase.KILLING, Phase.REAPING})
@@ -53,8 +54,11 @@ class PrometheusObserver:
         self._backoff = 0.0
         self._start_duration = Histogram(_START_BOUNDS)
         self._phase_duration: dict[Phase, float] = {}
-        self._probe_duration = {"health": Histogram(_PROBE_BOUNDS)}
-        self._probe_results: Counter[tuple[str, ...]] = Counter({("health", outcome.value): 0 for outcome in Outcome})
+        self._probe_duration = {probe: Histogram(_PROBE_BOUNDS) for probe in _PROBES}
+        self._probe_results: Counter[tuple[str, ...]] = Counter(
+            {(probe, outcome.value): 0 for probe in _PROBES for outcome in Outcome}
+        )
+        self._progress: tuple[float, float | None] | None = None
         self._stop_began: float | None = None
         self._stop_duration: float | None = None
         self._requests: Counter[tuple[str, ...]] = Counter()
@@ -105,6 +109,10 @@ class PrometheusObserver:
         self._probe_results[probe, outcome.value] += 1
         if outcome is not Outcome.UNKNOWN:
             self._probe_duration.setdefault(probe, Histogram(_PROBE_BOUNDS)).observe(seconds)
+
+    def progressed(self, at: float | None, canary: float | None) -> None:
+        """Say when the engine was last seen to step (wall time; None: there is none), and how long a canary took."""
+        self._progress = None if at is None else (at, canary)
 
     def requested(self, route: str, code: int) -> None:
         """Count a request on the control socket or the metrics address; paths that are no route count as `other`."""
@@ -191,6 +199,19 @@ class PrometheusObserver:
             {(probe,): histogram for probe, histogram in self._probe_duration.items()},
         )
         yield counters("probe_results_total", "Probes, by what they found.", ("probe", "result"), self._probe_results)
+        at, canary = self._progress or (None, None)
+        yield gauges(
+            "canary_duration_seconds",
+            "How long the last canary took that was answered.",
+            (),
+            {} if canary is None else {(): canary},
+        )
+        yield gauges(
+            "last_progress_timestamp_seconds",
+            "When the engine was last seen to step.",
+            (),
+            {} if at is None else {(): at},
+        )
         yield gauges(
             "stop_duration_seconds",
             "How long the last stop took, until no process of the engine was left.",
