@@ -98,16 +98,21 @@ def _run(argv: list[str]) -> int:
     name, *after = rest
     if name not in COMMANDS:
         _parser(PROGRAM, "").error(f"there is no command {name!r}{_nearest(name)}")
-    module_name, summary = COMMANDS[name]
-    module = importlib.import_module(module_name)
+    module = importlib.import_module(COMMANDS[name][0])
     if name == "simulate":
         if before:
             _parser(PROGRAM, "").error(f"{name} takes no options before the command")
         return int(module.main(after))
+    return int(module.run(parser_of(name).parse_args([*before, *after])))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, also for whoever documents it. `simulate` has none: it takes vLLM's own flags."""
+    module_name, summary = COMMANDS[name]
     parser = _parser(f"{PROGRAM} {name}", f"{summary[0].upper()}{summary[1:]}.")
-    module.add_arguments(parser)
+    importlib.import_module(module_name).add_arguments(parser)
     parser.set_defaults(command=name)
-    return int(module.run(parser.parse_args([*before, *after])))
+    return parser
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
