@@ -34,6 +34,7 @@ COMMANDS = {
     "events": ("vllm_supervisor.cli.events", "show what happened, a JSON object a line"),
     "diagnose": ("vllm_supervisor.cli.diagnose", "name the cause in a log of vLLM, wherever it comes from"),
     "explain": ("vllm_supervisor.cli.explain", "say what a cause means and what to do about it"),
+    "doctor": ("vllm_supervisor.cli.doctor", "check this host against the configuration"),
     "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),
 }
 """Name -> module, help. `simulate` parses its own arguments: they are vLLM's."""

@@ -110,6 +110,9 @@ def memory(facts: Facts) -> Iterator[Finding]:
     if isinstance(cards, Unknown) or not cards:
         yield skip(name, cards.why if isinstance(cards, Unknown) else "no GPU is visible")
         return
+    if not all(card.total for card in cards):
+        yield skip(name, "the driver does not say how much memory there is (shared with the CPU)")
+        return
     share, _ = utilization_of(facts)
     short = False
     for card in cards:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from vllm_supervisor.domain.doctor.facts import Facts, ModelConfig, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-from vllm_supervisor.domain.doctor.units import GB
+from vllm_supervisor.domain.doctor.units import GB, gb
 from vllm_supervisor.domain.doctor.weights import estimate
 
 _GATED = re.compile(
@@ -51,7 +51,7 @@ def present(facts: Facts) -> Iterator[Finding]:
     if isinstance(model, Unknown):
         yield skip(name, model.why)
     elif model.complete:
-        yield ok(name, f"{model.path}, {model.bytes / GB:.1f} GB")
+        yield ok(name, f"{model.path}, {gb(model.bytes)}")
     elif model.local:
         what = "has no complete weights or no config.json" if model.path else "does not exist"
         yield fail(
@@ -61,7 +61,7 @@ def present(facts: Facts) -> Iterator[Finding]:
         why = f"offline mode (HF_HUB_OFFLINE), and {wanted.model} is not complete in {model.cache}"
         yield fail(name, why, f"run `hf download {wanted.model}` as the service's user, or unset HF_HUB_OFFLINE")
     else:
-        part = f", {model.bytes / GB:.1f} GB of it are there" if model.bytes else ""
+        part = f", {gb(model.bytes)} of it are there" if model.bytes else ""
         yield ok(name, f"{wanted.model} will be downloaded to {model.cache}{part}")
 
 
@@ -90,7 +90,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
     for folder in facts.host.folders:
         if folder.free is not None and folder.free < _SPARE:
             quiet = False
-            why = f"{folder.free / GB:.1f} GB free for the {folder.use} in {folder.path}"
+            why = f"{gb(folder.free)} free for the {folder.use} in {folder.path}"
             yield warn(name, why, f"free {_SPARE / GB:.0f} GB there, or set {folder.setting}")
     if isinstance(model, Unknown):
         yield skip(name, model.why)
@@ -98,7 +98,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
     if isinstance(model.free, Unknown):
         yield skip(name, model.free.why)
         return
-    room = f"{model.free / GB:.1f} GB free in {model.cache}"
+    room = f"{gb(model.free)} free in {model.cache}"
     size = estimate(facts.wanted.model)
     if model.local or model.complete:
         if quiet:

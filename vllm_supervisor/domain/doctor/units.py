@@ -11,6 +11,11 @@ def gib(count: float) -> str:
     return f"{count / GIB:.1f} GiB"
 
 
+def gb(count: float) -> str:
+    """Return bytes as disks and downloads are measured."""
+    return f"{count / GB:.1f} GB" if count >= GB else f"{count / 10**6:.1f} MB"
+
+
 def version(text: str | None) -> tuple[int, ...]:
     """Return the leading numbers of a version, none for what has none: `0.32.0+cpu` is (0, 32, 0)."""
     found = re.match(r"\d+(?:\.\d+)*", text or "")

@@ -1,0 +1,118 @@
+"""With whose eyes to look: those of the installed service, or of whoever runs the doctor."""
+
+import os
+import pwd
+import resource
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vllm_supervisor.adapters.host import files
+from vllm_supervisor.adapters.host.ask import ask
+from vllm_supervisor.config.paths import why_not_writable
+from vllm_supervisor.domain.doctor.facts import Limits
+
+_MADE = {
+    "StateDirectory": ("STATE_DIRECTORY", "/var/lib"),
+    "CacheDirectory": ("CACHE_DIRECTORY", "/var/cache"),
+    "LogsDirectory": ("LOGS_DIRECTORY", "/var/log"),
+    "RuntimeDirectory": ("RUNTIME_DIRECTORY", "/run"),
+}
+"""Folders that systemd makes when the service starts, and the variables that name them."""
+_ASKED = ("LoadState", "User", "Environment", "LimitNOFILE", "LimitMEMLOCK", "LimitNPROC", "PrivateTmp", *_MADE)
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TEST = 'test -d "$1" && test -w "$1" && test -x "$1"'
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The user, the environment, the limits, and the folders that systemd will make."""
+
+    user: str
+    uid: int
+    env: Mapping[str, str] = field(repr=False)
+    limits: Limits
+    made: tuple[Path, ...] = ()
+
+    def why_not_writable(self, folder: Path) -> str | None:
+        """Say why the user cannot write into `folder`, or make it; None where that is possible. Makes nothing."""
+        if any(folder.is_relative_to(made) and not files.exists(made) for made in self.made):
+            return None
+        if self.uid == os.geteuid() or os.geteuid() != 0:
+            return why_not_writable(folder / "probe")
+        nearest = files.nearest(folder)
+        shell = shutil.which("sh") or "/bin/sh"
+        said = ask([shell, "-c", _TEST, "sh", str(nearest)], {"PATH": _PATH}, user=self.uid)
+        return None if said.text is not None else f"{nearest} is not writable"
+
+
+def here(environ: Mapping[str, str]) -> Service:
+    """Return the one who runs this."""
+    uid = os.geteuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"uid {uid}"
+    limits = Limits(
+        "of this shell",
+        _limit(resource.RLIMIT_NOFILE),
+        _limit(resource.RLIMIT_MEMLOCK),
+        _limit(resource.RLIMIT_NPROC),
+    )
+    return Service(name, uid, environ, limits)
+
+
+def _limit(kind: int) -> int | None:
+    # vLLM raises its soft limit for files by itself, so that the hard one decides.
+    hard = resource.getrlimit(kind)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def unit(name: str, environ: Mapping[str, str]) -> Service | None:
+    """Return the service that systemd would start as `name`; None where it knows none, or there is no systemd.
+
+    The environment is what systemd gives, without the files of `EnvironmentFile=`.
+    """
+    program = shutil.which("systemctl", path=environ.get("PATH"))
+    if program is None:
+        return None
+    answer = ask([program, "show", name, f"--property={','.join(_ASKED)}"], environ)
+    shown = dict(line.partition("=")[::2] for line in (answer.text or "").splitlines())
+    if shown.get("LoadState") != "loaded":
+        return None
+    try:
+        account = pwd.getpwnam(shown.get("User") or "root")
+    except KeyError:
+        return None
+    made = {variable: f"{root}/{folder}" for key, (variable, root) in _MADE.items() if (folder := _first(shown, key))}
+    credentials = Path("/run/credentials", name)
+    env = {
+        "PATH": _PATH,
+        "HOME": account.pw_dir,
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        **made,
+        **dict(word.partition("=")[::2] for word in _words(shown.get("Environment", ""))),
+    }
+    if files.exists(credentials):  # as long as the service runs
+        env["CREDENTIALS_DIRECTORY"] = str(credentials)
+    limits = Limits(f"of {name}", *(_shown(shown, key) for key in ("LimitNOFILE", "LimitMEMLOCK", "LimitNPROC")))
+    return Service(account.pw_name, account.pw_uid, env, limits, tuple(Path(folder) for folder in made.values()))
+
+
+def _first(shown: Mapping[str, str], key: str) -> str:
+    return next(iter(shown.get(key, "").split()), "")
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _shown(shown: Mapping[str, str], key: str) -> int | None:
+    value = shown.get(key, "")
+    return int(value) if value.isdigit() else None
