@@ -44,7 +44,8 @@ class Lab:
         self.notes: list[Note] = []
 
     def spec(self, argv: tuple[str, ...], port: int = 9, host: str = "127.0.0.1", cwd: str | None = None) -> LaunchSpec:
-        env = {"PATH": os.environ["PATH"]}
+        # Set, so that no folder for vLLM's sockets is made: most of these engines are never forgotten.
+        env = {"PATH": os.environ["PATH"], "VLLM_RPC_BASE_PATH": "/nowhere"}
         return LaunchSpec(argv=argv, env=env, cwd=cwd, log_file=str(self.log), host=host, port=port)
 
     def launcher(

@@ -41,6 +41,7 @@ async def test_child_gets_what_was_promised_and_nothing_besides(lab: Lab, tmp_pa
         "PATH": os.environ["PATH"],
         "SUPERVISED_ENGINE": f"{lab.instance()}.3",
         "LC_CTYPE": "C.UTF-8",
+        "VLLM_RPC_BASE_PATH": "/nowhere",
     }
     assert "on stderr" in lab.log.read_text()
     assert stat.S_IMODE(lab.log.stat().st_mode) & ~0o640 == 0

@@ -12,7 +12,7 @@ from vllm_supervisor.domain.spec import LaunchSpec
 
 
 async def main(state_dir: Path, log: str, argv: tuple[str, ...]) -> None:
-    env = {"PATH": os.environ["PATH"]}
+    env = {"PATH": os.environ["PATH"], "VLLM_RPC_BASE_PATH": "/nowhere"}  # none is made: nobody would remove it
     spec = LaunchSpec(argv=argv, env=env, cwd=None, log_file=log, host="127.0.0.1", port=9)
     launcher = EngineLauncher(spec, state_dir)
     engine = await launcher.spawn(launcher.last_generation() + 1)

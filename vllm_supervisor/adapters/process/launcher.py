@@ -16,6 +16,7 @@ from vllm_supervisor.adapters.process.family import Family, Origin, newest_launc
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
+from vllm_supervisor.adapters.process.rpcfolder import RpcFolders
 from vllm_supervisor.adapters.process.spawn import launch, log_size, mark_generation, open_log
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
@@ -55,6 +56,7 @@ class EngineLauncher:
         except OSError as exc:
             raise SupervisorError(f"state directory {state_dir}", str(exc), "make room, or make it writable") from exc
         self._own = os.getpid()
+        self._folders = RpcFolders(self._instance)
 
     def last_generation(self) -> int:
         """Return the number of the last launch of this instance, by whichever daemon; 0 when none is known."""
@@ -80,6 +82,7 @@ class EngineLauncher:
 
     def forget(self, generation: int) -> None:
         """Note that this generation is proven gone, so that no later daemon looks for it."""
+        self._folders.remove()
         record = self._read()
         if record is None or record.generation != generation:
             return
@@ -116,7 +119,7 @@ class EngineLauncher:
         self._write(record)
         self._prepare_log(generation)
         log_start = log_size(self.spec.log_file)
-        pid = launch(found, self.spec, {**self.spec.env, MARKER: mark})
+        pid = launch(found, self.spec, {**self.spec.env, **self._folders.make(generation, self.spec.env), MARKER: mark})
         try:
             start = self._start_of(pid)
             self._write(replace(record, leader=Identity(pid, start)))
