@@ -9,6 +9,7 @@ from vllm_supervisor.adapters.host import files
 from vllm_supervisor.config.launcher import OWN_NAME, commands
 from vllm_supervisor.domain.doctor.facts import Unknown
 
+_MAKERS = frozenset({"uv", "uvx", "conda", "mamba", "micromamba", "pixi", "poetry"})
 _MAX_SCRIPT = 16384
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _QUOTED_EXEC = re.compile(r"""^'''exec' ["']?([^"'\n]+?)["']? ["']\$0["']""", re.MULTILINE)
@@ -28,7 +29,10 @@ def interpreter(launcher: Sequence[str], env: Mapping[str, str], cwd: Path) -> s
     folders = [*_environments(nested, programs, env, cwd), *env.get("PATH", os.defpath).split(os.pathsep)]
     if not nested:
         return Unknown(f"the launcher names no program: {_ASK}")
-    return _of_program(nested[-1][0], folders, cwd)
+    found = _of_program(nested[-1][0], folders, cwd)
+    if isinstance(found, Unknown) and found.absent and set(programs) & _MAKERS:
+        return Unknown(f"{found.why} yet; {programs[0]} may make the environment when it runs")
+    return found
 
 
 def _environments(nested: list[list[str]], programs: list[str], env: Mapping[str, str], cwd: Path) -> Iterator[str]:

@@ -22,7 +22,7 @@ def installed(python: str, env: Mapping[str, str]) -> Install | Unknown:
     """Return what `python` finds in the environment `env`. It is run for the list of its folders, for 10 s at most."""
     answer = ask([python, "-c", _PATHS], env)
     if answer.text is None:
-        return Unknown(f"the launcher's interpreter {python} does not work: {answer.why}")
+        return Unknown(f"the launcher's interpreter {python} does not work: {answer.why}", absent=True)
     try:
         folders = [Path(str(path)) for path in json.loads(answer.text.strip().splitlines()[-1])]
     except (ValueError, IndexError, TypeError):

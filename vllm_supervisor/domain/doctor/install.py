@@ -46,7 +46,9 @@ def launcher(facts: Facts) -> Iterator[Finding]:
 def vllm(facts: Facts) -> Iterator[Finding]:
     """Say which vLLM would run, if any."""
     install = facts.install
-    if isinstance(install, Unknown):
+    if isinstance(install, Unknown) and install.absent:
+        yield fail("vllm", install.why, f"correct engine.vllm.launcher, or {_INSTALL}")
+    elif isinstance(install, Unknown):
         yield skip("vllm", install.why)
     elif install.vllm is None:
         yield fail("vllm", f"vLLM is not installed for {install.python}", f"{_INSTALL}, or correct the launcher")
