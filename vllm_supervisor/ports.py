@@ -3,15 +3,16 @@
 Every awaitable here may be cancelled at any time and then leaves nothing behind, unless it says otherwise.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis
-from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, WarmupResult
+from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, Scrape, WarmupResult
 from vllm_supervisor.domain.messages import Event, Record
 from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Sig, State
+from vllm_supervisor.domain.startup import Activity, Download, PastStarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class CrashBundles(Protocol):
         ...
 
     async def write(self, generation: int, report: Mapping[str, object], log_start: int) -> str:
-        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and leaves nothing then."""
+        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and adds nothing then."""
         ...
 
 
@@ -219,8 +220,56 @@ class EngineClient(Protocol):
         """Read `/metrics`, for at most the probe's timeout; None when it could not be read."""
         ...
 
+    async def scrape(self, seconds: float) -> Scrape:
+        """Read `/metrics`, for at most `seconds`, and say what came of it."""
+        ...
+
+    async def canary(self, rank: str | None = None) -> ProbeResult:
+        """Have one token (or embedding) made, by that data-parallel rank if one is named. No time limit: cancelled."""
+        ...
+
+    async def load(self) -> int | None:
+        """Ask `/load`: requests inside the API server, a canary included; 0 where it does not count them."""
+        ...
+
+    async def suspended(self) -> bool | None:
+        """Ask whether the engine is paused or asleep; None where it has no such endpoint. No answer counts as no."""
+        ...
+
     async def version(self) -> str | None:
         """Ask `/version`; None when it does not say."""
+        ...
+
+
+class StartLog(Protocol):
+    """One generation's part of the engine's log, read as it grows."""
+
+    async def read(self) -> Sequence[str]:
+        """Return the lines that came since the last call, bounded: of a flood, the latest. Raises OSError."""
+        ...
+
+
+class StartSigns(Protocol):
+    """What tells, beside the log, that a start moves."""
+
+    async def download(self) -> Download | None:
+        """Look at the model's weights in the cache; None where none are kept for it (a folder, an object store)."""
+        ...
+
+    async def activity(self, members: Sequence[Member]) -> Activity:
+        """Look at what the engine's processes spent and left behind."""
+        ...
+
+
+class StartHistory(Protocol):
+    """Remembers the starts of this host that got ready. Never raises: what cannot be read or written is lost."""
+
+    def load(self) -> PastStarts:
+        """Return what is remembered."""
+        ...
+
+    def save(self, starts: PastStarts) -> None:
+        """Remember it."""
         ...
 
 

@@ -1,7 +1,9 @@
 """How long a start will take, from the starts before it on this host."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vllm_supervisor.domain.startup.phases import ORDER, StartPhase
 
@@ -10,6 +12,8 @@ MAX_STARTS = 64
 _OVERDUE = 2.0
 """A phase that lasts so many times as long as the last time (and `_SLACK`) is not like it: no forecast then."""
 _SLACK = 5.0
+_SOON = 1.0
+"""The least that is forecast: it is over when it is over."""
 
 _BANDS = {
     StartPhase.LAUNCHING: (0.0, 0.05),
@@ -23,6 +27,15 @@ _BANDS = {
 """Shares of a start, where no earlier one tells: rough, and in order."""
 
 Durations = Mapping[StartPhase, float]
+
+
+def arguments_digest(argv: Sequence[str]) -> str:
+    """Return a name for a command: equal for equal ones. Not the command itself, which may hold a token.
+
+    Where it listens makes no difference.
+    """
+    kept = [word for before, word in pairwise(("", *argv)) if not {before, word} & {"--host", "--port"}]
+    return hashlib.sha256("\0".join(kept).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +54,15 @@ class PastStart:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PastStarts:
     """The starts of this host that got ready: the last of each kind, oldest first."""
 
     starts: tuple[PastStart, ...] = ()
 
-    def with_start(self, start: PastStart) -> "History":
+    def with_start(self, start: PastStart) -> "PastStarts":
         """Return the history after one more start. It replaces the last one like it: caches are warm since then."""
         kept = [past for past in self.starts if past.key != start.key]
-        return History((*kept, start)[-MAX_STARTS:])
+        return PastStarts((*kept, start)[-MAX_STARTS:])
 
     def expected(self, model: str, arguments: str, vllm_version: str | None) -> Durations | None:
         """Return how long each phase took the last time.
@@ -82,10 +95,10 @@ def eta(
         return None if download_left is None else download_left + later
     usual = expected.get(phase, 0.0)
     if ratio is not None and ratio >= 0.1:  # noqa: PLR2004 -- before, the pace is anybody's guess
-        return in_phase * (1 - ratio) / ratio + later
+        return max(_SOON, in_phase * (1 - ratio) / ratio + later)
     if in_phase > _OVERDUE * usual + _SLACK:
         return None
-    return max(0.0, usual - in_phase) + later
+    return max(_SOON, max(0.0, usual - in_phase) + later)
 
 
 def overall(phase: StartPhase, ratio: float | None, elapsed: float, left: float | None) -> float:

@@ -7,6 +7,8 @@ from vllm_supervisor.domain.startup.phases import LOAD_ANNOUNCED, NOTHING, Progr
 
 _MIXED, _DECODE = "mixed prefill-decode", "decode, FULL"
 """vLLM 0.11 and later may capture twice: with one bar over mixed batches, then with one over decoding only."""
+_OURS = "[vllm-supervisor"
+"""What the daemon itself writes into the engine's log."""
 
 
 class StartReader:
@@ -30,6 +32,8 @@ class StartReader:
 
     def feed(self, raw: str) -> bool:
         """Take one line; say whether it is a sign of life."""
+        if raw.startswith(_OURS):
+            return False
         news = False
         for part in parts(raw):
             line = normalise(part)
