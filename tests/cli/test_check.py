@@ -58,6 +58,7 @@ def test_a_valid_configuration_is_shown(
         "environment  CUDA_HOME='/opt/c u d a'",
         "environment  SPT_NOENV=1",
         "environment  VLLM_API_KEY=***",
+        "environment  VLLM_ENGINE_READY_TIMEOUT_S=86400",
         "base URL     http://127.0.0.1:8000",
         f"log file     {tmp_path}/logs/vllm.log",
         f"socket       {tmp_path}/s",

@@ -54,14 +54,24 @@ def test_the_environment_of_the_child() -> None:
         "N": "1",
         "VLLM_API_KEY": "sk-1234",
         "SPT_NOENV": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": "86400",
     }
     assert launch.added_env(spec, environ) == {
         "CUDA_HOME": "/opt/cuda",
         "N": "1",
         "SPT_NOENV": "1",
         "VLLM_API_KEY": "***",
+        "VLLM_ENGINE_READY_TIMEOUT_S": "86400",
     }
-    assert launch.launch_spec(made(), {"SPT_NOENV": "0"}).env == {"SPT_NOENV": "0"}
+    own = {"SPT_NOENV": "0", "VLLM_ENGINE_READY_TIMEOUT_S": "60"}
+    assert launch.launch_spec(made(), own).env == own
+    assert launch.launch_spec(made(env={"VLLM_ENGINE_READY_TIMEOUT_S": 5}), own).env["VLLM_ENGINE_READY_TIMEOUT_S"] == "5"
+
+
+def test_what_the_start_watch_needs_to_find_the_weights() -> None:
+    """The model, its revision and where vLLM keeps weights, whatever the flags' spelling."""
+    spec = launch.launch_spec(made(extra_args=["--revision=v2", "--download_dir", "/data/models"]), {})
+    assert (spec.model, spec.revision, spec.download_dir) == (made().engine.vllm.model, "v2", "/data/models")
 
 
 def test_secrets_are_masked_in_what_is_shown() -> None:

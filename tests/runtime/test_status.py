@@ -48,8 +48,8 @@ SCHEMA: Mapping[str, frozenset[str]] = {
     "phase": frozenset(["name", "progress", "detail", "eta_s"]),
     "restarts": frozenset(["total", "by_reason", "consecutive"]),
     "probe": frozenset(["last_ok_age_s", "consecutive_failures", "latency_s"]),
-    "liveness": frozenset(["verdict", "last_progress_age_s", "last_canary_s"]),
-    "engine": frozenset(["vllm_version", "models", "kv_cache_tokens", "max_concurrency"]),
+    "liveness": frozenset(["verdict", "evidence", "last_progress_age_s", "last_canary_s"]),
+    "engine": frozenset(["vllm_version", "models", "kv_cache_tokens", "max_concurrency", "startup"]),
     "load": frozenset(["running", "waiting", "kv_cache_usage"]),
 }
 LAST_EXIT = frozenset(["code", "signal", "at", "reason", "diagnosis", "bundle"])
@@ -116,6 +116,9 @@ async def test_ready_says_what_clients_need() -> None:
             "models": [MODEL, "gpt-oss-20b"],
             "kv_cache_tokens": 1000,
             "max_concurrency": 7.5,
+            "startup": dict.fromkeys(
+                ("weights_gib", "load_s", "compile_s", "kv_cache_gib", "graph_gib", "init_s"),
+            ),
         }
         assert part(status, "load") == {"running": 2, "waiting": 1, "kv_cache_usage": 0.25}
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.domain.liveness import Liveness
 from vllm_supervisor.domain.messages import Adopted, Event, LeaderExited, Probed, Spawned
 from vllm_supervisor.domain.model import RESTART_REASONS, Cause, ExitStatus, Outcome, State
+from vllm_supervisor.domain.startup import StartupFigures
 from vllm_supervisor.ports import Member
 
 
@@ -37,6 +39,29 @@ class StartProgressed:
 
 
 @dataclass(frozen=True, slots=True)
+class StartMoved:
+    """Where a start stands, as its watch sees it: `name` of the phase, how far that has come, and the whole start.
+
+    `progress` and `ratio` are 0..1; `ready_by` is when it will be ready, monotonic seconds. None: not known.
+    """
+
+    generation: int
+    name: str
+    detail: str = ""
+    progress: float | None = None
+    ratio: float = 0.0
+    ready_by: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Figures that the engine printed while it started."""
+
+    generation: int
+    figures: StartupFigures
+
+
+@dataclass(frozen=True, slots=True)
 class Examined:
     """What was found out about how this generation ended; what is None is not known (yet)."""
 
@@ -45,7 +70,18 @@ class Examined:
     bundle: str | None = None
 
 
-Fact = Described | Looked | StartProgressed | Examined
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of the engine's stepping. `stepped_at` is monotonic; `canary` the last one's seconds."""
+
+    generation: int
+    verdict: Liveness
+    evidence: str
+    stepped_at: float
+    canary: float | None = None
+
+
+Fact = Described | Looked | StartProgressed | StartMoved | Printed | Examined | Watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +108,11 @@ class Facts:
     last_ok_at: float | None = None
     latency: float | None = None
     progress: StartProgressed | None = None
+    moved: StartMoved | None = None
+    figures: StartupFigures | None = None
     described: Described | None = None
     metrics: EngineMetrics | None = None
+    watched: Watched | None = None
     survivors: tuple[Member, ...] = ()
     """Members that SIGKILL did not end."""
 
@@ -84,9 +123,10 @@ def learn_step(facts: Facts, before: State, event: Event, after: State, now: flo
         facts = replace(facts, since_wall=wall)
     if after.process is None and before.process is not None:
         # Nobody is left to have a load.
-        facts = replace(facts, metrics=None, survivors=())
+        facts = replace(facts, metrics=None, watched=None, survivors=())
     if after.generation != before.generation or isinstance(event, Adopted):
-        facts = replace(facts, last_ok_at=None, latency=None, progress=None, described=None, metrics=None)
+        facts = replace(facts, last_ok_at=None, latency=None, progress=None, described=None, metrics=None, watched=None)
+        facts = replace(facts, moved=None, figures=None)
     match event:
         case Spawned() if before.spawning:
             restarts = dict(facts.restarts)
@@ -110,8 +150,14 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
             return replace(facts, described=described)
         case Looked():
             return replace(facts, metrics=fact.metrics)
+        case Watched():
+            return replace(facts, watched=fact)
         case StartProgressed():
             return replace(facts, progress=fact)
+        case StartMoved():
+            return replace(facts, moved=fact)
+        case Printed():
+            return replace(facts, figures=fact.figures)
         case Examined():
             if facts.last_exit is None:
                 return facts

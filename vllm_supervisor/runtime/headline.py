@@ -1,25 +1,41 @@
 """The public state in words, for systemd's STATUS: an observer that tells it whenever it changes."""
 
+import math
 from collections.abc import Callable
 from typing import assert_never
 
 from vllm_supervisor.domain.messages import Event, Record
 from vllm_supervisor.domain.model import Phase, State
 from vllm_supervisor.ports import Note
+from vllm_supervisor.runtime.facts import Facts
+
+INTERVAL = 1.0
+"""Seconds between two lines about the same start."""
 
 
 class Headline:
-    """An Observer. `tell` gets one line, when it differs from the one before."""
+    """An Observer. `tell` gets one line, when it differs from the one before; of a start's progress, one a second.
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
+    `facts` returns what is known now. While an engine starts, probes bring a step several times a second.
+    """
+
+    def __init__(self, tell: Callable[[str], object], facts: Callable[[], Facts] = Facts) -> None:
         self._tell = tell
+        self._facts = facts
         self._told = ""
+        self._told_at = -math.inf
 
     def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
         """Tell the state that a step led to."""
+        starting = before.phase is after.phase is Phase.STARTING
+        if starting and now - self._told_at < INTERVAL:
+            return
         text = headline(after, now)
+        if after.phase is Phase.STARTING and after.process is not None:
+            text = ": ".join(part for part in (text, progress_text(self._facts(), now)) if part)
         if text != self._told:
             self._told = text
+            self._told_at = now
             self._tell(text)
 
     def recorded(self, record: Record) -> None:
@@ -27,6 +43,25 @@ class Headline:
 
     def noted(self, note: Note) -> None:
         """Ignore notes: none changes the state."""
+
+
+def progress_text(facts: Facts, now: float) -> str:
+    """Return where a start stands: phase, percent, what holds it up, and about how long it still takes."""
+    moved, progress = facts.moved, facts.progress
+    name = progress.name if progress else moved.name if moved else ""
+    same = moved is not None and moved.name == name
+    percent = f"{moved.progress:.0%}" if moved and same and moved.progress is not None else ""
+    detail = progress.detail if progress and progress.detail else moved.detail if moved and same else ""
+    left = f"about {about(moved.ready_by - now)} left" if moved and moved.ready_by is not None else ""
+    return ", ".join(part for part in (" ".join(part for part in (name, percent) if part), detail, left) if part)
+
+
+def about(seconds: float) -> str:
+    """Return a length of time that is only a guess, and that should not change with every look."""
+    if seconds < 60:  # noqa: PLR2004 -- a minute
+        return f"{max(1, math.ceil(seconds / 5)) * 5} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"  # noqa: PLR2004 -- two hours
 
 
 def headline(state: State, now: float) -> str:

@@ -7,8 +7,9 @@ from vllm_supervisor import __version__
 from vllm_supervisor.domain.engine import EngineMetrics
 from vllm_supervisor.domain.model import Phase, State, public_state
 from vllm_supervisor.domain.spec import EngineSpec
+from vllm_supervisor.domain.startup import StartupFigures
 from vllm_supervisor.ports import Member
-from vllm_supervisor.runtime.facts import Facts, LastExit
+from vllm_supervisor.runtime.facts import Facts, LastExit, Watched
 
 Json = dict[str, object]
 
@@ -42,7 +43,7 @@ def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
         "pid": state.process.pid if state.leader_alive and state.process else None,
         "since": _rfc3339(facts.since_wall),
         "uptime_s": _seconds(now - state.launched_at) if state.launched_at is not None and state.process else None,
-        "phase": _phase(state, facts),
+        "phase": _phase(state, facts, now),
         "restarts": {
             "total": sum(facts.restarts.values()),
             "by_reason": {cause.value: count for cause, count in facts.restarts.items()},
@@ -55,7 +56,7 @@ def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
             "consecutive_failures": state.probe_failures,
             "latency_s": _seconds(facts.latency),
         },
-        "liveness": {"verdict": None, "last_progress_age_s": None, "last_canary_s": None},
+        "liveness": _liveness(facts.watched, now),
         "engine": _engine(state, facts, spec),
         "load": _load(facts.metrics),
         "blocker": None
@@ -71,18 +72,31 @@ def named(members: Sequence[Member]) -> list[Json]:
     return [{"pid": member.pid, "name": member.name, "state": member.state} for member in members]
 
 
-def _phase(state: State, facts: Facts) -> Json:
+def _phase(state: State, facts: Facts, now: float) -> Json:
     name, detail = state.phase.value, None
     if state.phase is Phase.STARTING:
-        name = facts.progress.name if facts.progress else "launching"
-        detail = facts.progress.detail or None if facts.progress else None
-    elif state.draining:
+        return _starting(facts, now)
+    if state.draining:
         name = "draining"
     elif state.phase is Phase.BACKOFF and state.blocker is not None:
         detail = state.blocker.why
     elif state.phase is Phase.FAILED:
         detail = ", ".join([state.fail_why or "", *(f"{m.name} (pid {m.pid}, {m.state})" for m in facts.survivors)])
     return {"name": name, "progress": None, "detail": detail, "eta_s": None}
+
+
+def _starting(facts: Facts, now: float) -> Json:
+    """Return where a start stands. What the probes found (`/health` is 200, a hurdle) goes before what the log says."""
+    moved, progress = facts.moved, facts.progress
+    name = progress.name if progress else moved.name if moved else "launching"
+    same = moved is not None and moved.name == name
+    detail = progress.detail if progress and progress.detail else moved.detail if moved and same else ""
+    return {
+        "name": name,
+        "progress": moved.progress if moved and same else None,
+        "detail": detail or None,
+        "eta_s": _seconds(max(0.0, moved.ready_by - now)) if moved and moved.ready_by is not None else None,
+    }
 
 
 def _next_start(state: State, now: float) -> float | None:
@@ -104,13 +118,31 @@ def _last_exit(last: LastExit | None) -> Json | None:
     }
 
 
-def _engine(state: State, facts: Facts, spec: EngineSpec) -> Json:
-    described, metrics = facts.described, facts.metrics
+def _liveness(watched: Watched | None, now: float) -> Json:
+    """Return the verdict and its evidence; `last_canary_s` is how long the last canary took that was answered."""
     return {
-        "vllm_version": described.version if described else None,
+        "verdict": watched.verdict.value if watched else None,
+        "evidence": watched.evidence if watched else None,
+        "last_progress_age_s": _seconds(max(0.0, now - watched.stepped_at)) if watched else None,
+        "last_canary_s": _seconds(watched.canary) if watched else None,
+    }
+
+
+def _engine(state: State, facts: Facts, spec: EngineSpec) -> Json:
+    described, metrics, figures = facts.described, facts.metrics, facts.figures or StartupFigures()
+    return {
+        "vllm_version": described.version if described and described.version else figures.vllm_version,
         "models": [name for name, _ in advertised_models(state, facts, spec)],
-        "kv_cache_tokens": metrics.kv_cache_tokens if metrics else None,
-        "max_concurrency": metrics.max_concurrency if metrics else None,
+        "kv_cache_tokens": _first(metrics.kv_cache_tokens if metrics else None, figures.kv_cache_tokens),
+        "max_concurrency": _first(metrics.max_concurrency if metrics else None, figures.max_concurrency),
+        "startup": {
+            "weights_gib": figures.weights_gib,
+            "load_s": figures.load_s,
+            "compile_s": figures.compile_s,
+            "kv_cache_gib": figures.kv_cache_gib,
+            "graph_gib": figures.graph_gib,
+            "init_s": figures.init_s,
+        },
     }
 
 
@@ -120,6 +152,11 @@ def _load(metrics: EngineMetrics | None) -> Json:
         "waiting": metrics.waiting if metrics else None,
         "kv_cache_usage": metrics.kv_cache_usage if metrics else None,
     }
+
+
+def _first(told: float | None, printed: float | None) -> float | None:
+    """Prefer what the metrics tell now to what the start printed."""
+    return printed if told is None else told
 
 
 def _seconds(value: float | None) -> float | None:

@@ -237,7 +237,15 @@ class Supervisor:
         match item:
             case Note():
                 self._tell(item)
-            case known.Described() | known.Looked() | known.StartProgressed() | known.Examined():
+            case (
+                known.Described()
+                | known.Looked()
+                | known.StartProgressed()
+                | known.StartMoved()
+                | known.Printed()
+                | known.Examined()
+                | known.Watched()
+            ):
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
             case Pulse():

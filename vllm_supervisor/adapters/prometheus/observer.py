@@ -1,7 +1,7 @@
 """Figures about the engine's life, for Prometheus. Names and labels are a contract: dashboards rely on them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -15,8 +15,10 @@ from vllm_supervisor.adapters.prometheus.families import (
     gauges,
     histograms,
 )
-from vllm_supervisor.domain.messages import Event, LeaderExited, Probed, Record, Spawned
+from vllm_supervisor.domain.diagnosis import CLASSES
+from vllm_supervisor.domain.messages import Event, Probed, Record, Spawned
 from vllm_supervisor.domain.model import RESTART_REASONS, Outcome, Phase, PublicState, State, public_state
+from vllm_supervisor.domain.startup import StartPhase
 from vllm_supervisor.ports import Note
 
 _START_BOUNDS = (1, 2.5, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
@@ -30,9 +32,12 @@ _ROUTES = frozenset(
     }
 )
 _PROBES = ("health", "canary")
+_UNKNOWN = "unknown"
+"""Stands for an end whose cause was not found."""
 _OTHER = "other"
 """Stands for every path that is no route: clients choose paths, and each would be a series."""
 _ENDING = frozenset({Phase.STOPPING, Phase.KILLING, Phase.REAPING})
+_START_PHASES = frozenset(phase.value for phase in StartPhase)
 _SERVED = frozenset({Phase.READY, Phase.UNHEALTHY})
 
 
@@ -49,11 +54,12 @@ class PrometheusObserver:
         self._seconds = dict.fromkeys(PublicState, 0.0)
         self._starts = 0
         self._restarts = Counter({reason.value: 0 for reason in RESTART_REASONS})
-        self._exits = Counter({"unknown": 0})
+        self._exits = Counter(dict.fromkeys((*CLASSES, _UNKNOWN), 0))
         self._failures = 0
         self._backoff = 0.0
         self._start_duration = Histogram(_START_BOUNDS)
-        self._phase_duration: dict[Phase, float] = {}
+        self._phase_duration: dict[str, float] = {}
+        self._start_ratio = 0.0
         self._probe_duration = {probe: Histogram(_PROBE_BOUNDS) for probe in _PROBES}
         self._probe_results: Counter[tuple[str, ...]] = Counter(
             {(probe, outcome.value): 0 for probe in _PROBES for outcome in Outcome}
@@ -61,6 +67,7 @@ class PrometheusObserver:
         self._progress: tuple[float, float | None] | None = None
         self._stop_began: float | None = None
         self._stop_duration: float | None = None
+        self._gpu_wait: float | None = None
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._engine: tuple[str, str, str] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
@@ -80,9 +87,6 @@ class PrometheusObserver:
                 self._starts += 1
                 if before.next_cause in RESTART_REASONS:
                     self._restarts[before.next_cause.value] += 1
-            case LeaderExited(generation=generation) if before.leader_alive and generation == before.generation:
-                # An engine that was being ended does not count, whoever or whatever was ending it.
-                self._exits["unknown"] += before.cause is None
             case Probed():
                 self.probed("health", event.outcome, event.latency)
         if after.was_ready and not before.was_ready and after.launched_at is not None:
@@ -92,7 +96,9 @@ class PrometheusObserver:
         """Book the time spent in the phase that ended."""
         spent = max(0.0, record.at - self._since)
         self._seconds[public_state(record.before)] += spent
-        self._phase_duration[record.before] = spent
+        self._phase_duration[record.before.value] = spent
+        if record.after is Phase.STARTING:
+            self._start_ratio = 0.0
         self._phase, self._since = record.after, record.at
         if record.after in _ENDING:
             if record.after is not Phase.REAPING and record.before not in _ENDING:
@@ -102,7 +108,27 @@ class PrometheusObserver:
             self._stop_began = None
 
     def noted(self, note: Note) -> None:
-        """Ignore notes: none is a figure."""
+        """Count diagnosed ends, and book the times that notes tell; other notes are no figures."""
+        if note.kind == "start_phase":
+            self._start_phase(note.fields.get("before"), note.fields.get("seconds"))
+        elif note.kind == "start_finished":
+            phases = note.fields.get("phases")
+            for phase, seconds in phases.items() if isinstance(phases, Mapping) else ():
+                self._start_phase(phase, seconds)
+        elif note.kind == "engine_diagnosed":
+            name = note.fields.get("class")
+            self._exits[name if isinstance(name, str) and name in CLASSES else _UNKNOWN] += 1
+        elif note.kind == "gpu_released":
+            seconds = note.fields.get("seconds")
+            self._gpu_wait = float(seconds) if isinstance(seconds, int | float) else None
+
+    def _start_phase(self, phase: object, seconds: object) -> None:
+        if isinstance(phase, str) and phase in _START_PHASES and isinstance(seconds, int | float):
+            self._phase_duration[phase] = float(seconds)
+
+    def started_so_far(self, ratio: float) -> None:
+        """Say how far the start in progress has come, 0..1."""
+        self._start_ratio = ratio
 
     def probed(self, probe: str, outcome: Outcome, seconds: float) -> None:
         """Count a probe. One that could not be made has no duration."""
@@ -164,8 +190,8 @@ class PrometheusObserver:
             ("state",),
             {(state.value,): spent + lasting * (state is current) for state, spent in self._seconds.items()},
         )
-        served = self._phase in _SERVED
-        yield gauge("startup_progress_ratio", "How far the start of the engine has come; 1 once it served.", served)
+        ratio = 1.0 if self._phase in _SERVED else self._start_ratio if self._phase is Phase.STARTING else 0.0
+        yield gauge("startup_progress_ratio", "How far the start of the engine has come; 1 once it served.", ratio)
 
     def _restart_families(self) -> Iterator[Metric]:
         yield counter("starts_total", "Engines launched.", self._starts)
@@ -177,7 +203,7 @@ class PrometheusObserver:
         )
         yield counters(
             "engine_exits_total",
-            "Exits of the engine that nobody asked for, by the class of their cause.",
+            "Ends of the engine that nobody asked for, by the class of their cause.",
             ("class",),
             {(name,): count for name, count in self._exits.items()},
         )
@@ -188,9 +214,9 @@ class PrometheusObserver:
         yield histograms("start_duration_seconds", "From launch to ready.", (), {(): self._start_duration})
         yield gauges(
             "phase_duration_seconds",
-            "How long the machine's phase lasted when it was last left.",
+            "How long a state of the machine, or a phase of a start, lasted when it was last left.",
             ("phase",),
-            {(phase.value,): seconds for phase, seconds in self._phase_duration.items()},
+            {(phase,): seconds for phase, seconds in self._phase_duration.items()},
         )
         yield histograms(
             "probe_duration_seconds",
@@ -217,6 +243,12 @@ class PrometheusObserver:
             "How long the last stop took, until no process of the engine was left.",
             (),
             {} if self._stop_duration is None else {(): self._stop_duration},
+        )
+        yield gauges(
+            "gpu_release_wait_seconds",
+            "How long the last launch waited for the GPUs of the engine before.",
+            (),
+            {} if self._gpu_wait is None else {(): self._gpu_wait},
         )
 
 
