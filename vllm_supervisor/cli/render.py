@@ -75,6 +75,12 @@ def _state(status: Status, *, colour: bool) -> str:
     return _join(shown, *details, between=", ")
 
 
+def progress_text(status: Status) -> str:
+    """Say in one phrase what the engine is doing, and how long it still takes."""
+    waits = _prefixed("next start in ", _duration(status.get("next_start_in_s")))
+    return _join(status.get("state"), _phase(status), waits, between=", ")
+
+
 def _phase(status: Status) -> str | None:
     phase = status.get("phase") or {}
     if phase.get("name") == status.get("state") and not phase.get("detail"):

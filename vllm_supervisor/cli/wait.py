@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import sys
 import time
 
 from vllm_supervisor.cli.client import Status
 from vllm_supervisor.cli.find import find_socket
+from vllm_supervisor.cli.progress import ProgressLine
 from vllm_supervisor.cli.render import duration
 from vllm_supervisor.cli.waiting import failed, wait_until
 from vllm_supervisor.errors import ExitCode
@@ -37,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         return bool(status.get("state") == args.state)
 
     began = time.monotonic()
-    status = wait_until(find_socket(args), fits, args.state, args.timeout)
+    with ProgressLine(sys.stderr) as line:
+        status = wait_until(find_socket(args), fits, args.state, args.timeout, line.show)
     waited = duration(time.monotonic() - began)
     print(json.dumps(status, indent=2) if args.json else f"{args.state} after {waited}")
     return ExitCode.OK

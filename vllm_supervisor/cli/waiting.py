@@ -23,8 +23,18 @@ class FailedMeanwhileError(SupervisorError):
     exit_code = ExitCode.FAILED_MEANWHILE
 
 
-def wait_until(path: str, fits: Callable[[Status], bool], goal: str, timeout: float | None) -> Status:
-    """Return the first status that `fits`, which may raise.
+def _ignore(_status: Status) -> None:
+    pass
+
+
+def wait_until(
+    path: str,
+    fits: Callable[[Status], bool],
+    goal: str,
+    timeout: float | None,
+    seen: Callable[[Status], None] = _ignore,
+) -> Status:
+    """Return the first status that `fits`, which may raise. `seen` is told each that does not.
 
     Raises TimedOutError after `timeout` seconds (None: never), NoDaemonError when the daemon goes away.
     """
@@ -33,6 +43,7 @@ def wait_until(path: str, fits: Callable[[Status], bool], goal: str, timeout: fl
         status = get_json(path, "/v1/status", TIMEOUT)
         if fits(status):
             return status
+        seen(status)
         passed = time.monotonic() - began
         if timeout is not None and passed >= timeout:
             why = f"not {goal} after {timeout:g} s, but {status.get('state')}"
