@@ -14,6 +14,10 @@ class Knobs(NamedTuple):
     import_seconds: float = 0.0
     load_seconds: float = 0.0
     shards: int = 4
+    download_seconds: float = 0.0
+    download_bytes: int = 0
+    compile_seconds: float = 0.0
+    graph_seconds: float = 0.0
     tokens_per_second: float = 200.0
     prefill_seconds: float = 0.0
     answer_tokens: int = 64
@@ -58,6 +62,10 @@ PACE = frozenset(
         "import_seconds",
         "load_seconds",
         "shards",
+        "download_seconds",
+        "download_bytes",
+        "compile_seconds",
+        "graph_seconds",
         "tokens_per_second",
         "prefill_seconds",
         "answer_tokens",

@@ -7,12 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_supervisor.simulator.download import download
 from vllm_supervisor.simulator.knobs import Knobs
-from vllm_supervisor.simulator.lines import Log, put, shard_bar
+from vllm_supervisor.simulator.lines import ERR, Log, put, shard_bar
 from vllm_supervisor.simulator.processes import fork
 from vllm_supervisor.simulator.titles import retitle
 
 LOADED, STEP, STEPPED = b"L", b"s", b"k"
+_GRAPHS = 10
 
 
 class Member(NamedTuple):
@@ -62,6 +64,8 @@ def _load(member: Member, vllm_log: Log, engine: socket.socket) -> None:
         vllm_log.info("gpu_model_runner.py:5040", f"Starting to load model {member.model}...")
     if member.knobs.non_utf8:
         put(b"(Worker) \xff\xfe caf\xe9 \x80 not UTF-8\n")
+    if first and member.knobs.download_bytes:
+        download(member.model, member.knobs, member.environ, lambda seconds: _wait(engine, seconds))
     shards = max(1, member.knobs.shards)
     begun = time.monotonic()
     for done in range(shards + 1):
@@ -73,18 +77,52 @@ def _load(member: Member, vllm_log: Log, engine: socket.socket) -> None:
             engine.recv(1)
             os._exit(0)
         if done < shards:
-            # Waiting on the engine rather than sleeping: a worker dies with its engine while loading, too.
-            engine.settimeout(max(1e-6, begun + member.knobs.load_seconds * (done + 1) / shards - time.monotonic()))
-            try:
-                if not engine.recv(1):
-                    os._exit(0)
-            except TimeoutError:
-                pass
-    engine.settimeout(None)
+            _wait(engine, begun + member.knobs.load_seconds * (done + 1) / shards - time.monotonic())
     if first:
         took = time.monotonic() - begun
         vllm_log.info("default_loader.py:501", f"Loading weights took {took:.2f} seconds")
         vllm_log.info("gpu_model_runner.py:5150", f"Model loading took 2.35 GiB memory and {took:.6f} seconds")
+    _compile(first, member.knobs.compile_seconds, vllm_log, engine)
+    _capture(first, member.knobs.graph_seconds, vllm_log, engine)
+
+
+def _compile(first: bool, seconds: float, vllm_log: Log, engine: socket.socket) -> None:  # noqa: FBT001 - the worker's rank
+    if seconds <= 0:
+        return
+    if first:
+        where = "/root/.cache/vllm/torch_compile_cache/0123456789/rank_0_0/backbone"
+        vllm_log.info("backends.py:1105", f"Using cache directory: {where} for vLLM's torch.compile")
+        vllm_log.info("backends.py:1167", f"Dynamo bytecode transform time: {seconds / 3:.2f} s")
+    _wait(engine, seconds)
+    if first:
+        vllm_log.info("backends.py:399", f"Compiling a graph for compile range (1, 2048) takes {seconds / 2:.2f} s")
+        vllm_log.info("monitor.py:60", f"torch.compile took {seconds:.2f} s in total")
+
+
+def _capture(first: bool, seconds: float, vllm_log: Log, engine: socket.socket) -> None:  # noqa: FBT001 - as above
+    if seconds <= 0:
+        return
+    for done in range(_GRAPHS + 1):
+        if first:
+            bar = f"{100 * done // _GRAPHS:3d}%|     | {done}/{_GRAPHS} [00:00<00:00]"
+            put(f"\rCapturing CUDA graphs (decode, FULL): {bar}".encode(), ERR)
+        if done < _GRAPHS:
+            _wait(engine, seconds / _GRAPHS)
+    if first:
+        put(b"\n", ERR)
+        vllm_log.info("gpu_model_runner.py:6586", f"Graph capturing finished in {seconds:.0f} secs, took 0.61 GiB")
+
+
+def _wait(engine: socket.socket, seconds: float) -> None:
+    """Let time pass, waiting on the engine rather than sleeping: a worker dies with its engine while loading, too."""
+    engine.settimeout(max(1e-6, seconds))
+    try:
+        if not engine.recv(1):
+            os._exit(0)
+    except TimeoutError:
+        pass
+    finally:
+        engine.settimeout(None)
 
 
 def run_stray(knobs: Knobs, environ: Mapping[str, str], closes: tuple[socket.socket, ...]) -> None:
