@@ -6,7 +6,7 @@ keeps whatever a strange file may do to a parser away from the one process that 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vllm_supervisor.domain.liveness import Limits
@@ -65,6 +65,8 @@ class Plan:
     state_dir: str
     ready_when: str
     warnings: tuple[str, ...]
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Dotted key -> digest of its value, to tell what a new configuration changes. No value can be read from it."""
 
 
 def encode(plan: Plan) -> dict[str, Any]:
@@ -90,4 +92,5 @@ def decode(plain: Mapping[str, Any]) -> Plan:
         state_dir=plain["state_dir"],
         ready_when=plain["ready_when"],
         warnings=tuple(plain["warnings"]),
+        values=plain["values"],
     )
