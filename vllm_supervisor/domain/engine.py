@@ -100,14 +100,19 @@ def moved(before: EngineMetrics | None, after: EngineMetrics | None, rank: str |
 
     A missing look proves nothing, and neither does one with a counter gone backwards: all of it is a new baseline.
     """
-    if before is None or after is None or restarted(before, after, rank):
+    if before is None or after is None or _set_back(before, after, rank):
         return False
     stepped = any(value > before.counters.get(key, value) for key, value in _of(after.counters, rank))
     return stepped or any(value != before.gauges.get(key, value) for key, value in _of(after.gauges, rank))
 
 
-def restarted(before: EngineMetrics, after: EngineMetrics, rank: str | None = None) -> bool:
-    """Say whether the figures count from a new beginning, so that the two looks cannot be compared."""
+def comparable(before: EngineMetrics, after: EngineMetrics, rank: str | None = None) -> bool:
+    """Say whether two looks show the same series, none of them set back: then equal figures mean that nothing moved."""
+    keys = [{key for key, _ in _of(look.counters, rank)} for look in (before, after)]
+    return keys[0] == keys[1] and not _set_back(before, after, rank)
+
+
+def _set_back(before: EngineMetrics, after: EngineMetrics, rank: str | None) -> bool:
     return any(value < before.counters.get(key, value) for key, value in _of(after.counters, rank))
 
 

@@ -48,7 +48,7 @@ class Api:
     def __init__(
         self, settings: Settings, client: EngineClient, metrics: Metrics, on_engine_error: Callable[[], None]
     ) -> None:
-        self._args, self._knobs, _ = settings
+        self._args, self._knobs, environ = settings
         self._client = client
         self._metrics = metrics
         self._on_engine_error = on_engine_error
@@ -59,6 +59,8 @@ class Api:
         self.draining = False
         """Set when a shutdown with a timeout began: new requests are answered 500."""
         self._routes = self._table()
+        if environ.get("VLLM_SERVER_DEV_MODE") == "1" and self._args.given.get("enable_sleep_mode"):
+            self._routes |= self._sleep_table()
 
     def _table(self) -> dict[str, tuple[Route, ...]]:
         health = Route("GET", self._health)
@@ -78,6 +80,18 @@ class Api:
             table["/v1/completions"] = (Route("POST", lambda e: self._generate(e, chat=False)),)
             table["/v1/chat/completions"] = (Route("POST", lambda e: self._generate(e, chat=True)),)
         return table
+
+    def _sleep_table(self) -> dict[str, tuple[Route, ...]]:
+        return {
+            "/sleep": (Route("POST", lambda e: self._sleep(e, asleep=True)),),
+            "/wake_up": (Route("POST", lambda e: self._sleep(e, asleep=False)),),
+            "/is_sleeping": (Route("GET", lambda e: e.reply(200, dump({"is_sleeping": self._metrics.asleep}))),),
+        }
+
+    def _sleep(self, exchange: Exchange, *, asleep: bool) -> None:
+        """Fall asleep at level 1, or wake up. Requests that come meanwhile wait, as they do in a paused scheduler."""
+        self._metrics.asleep = asleep
+        exchange.reply(200, dump({"status": "sleeping" if asleep else "awake"}))
 
     def handle(self, exchange: Exchange) -> None:
         """Answer one request. Raises ClientGoneError."""
@@ -225,6 +239,10 @@ class Api:
         """Yield tokens as the engine makes them, until every choice ended. Raises EngineDeadError, ClientGoneError."""
         queue: SimpleQueue[Token | None] = SimpleQueue()
         tickets: list[Ticket] = []
+        while self._metrics.asleep:
+            if exchange.gone():
+                raise ClientGoneError
+            time.sleep(_LOOK)
         try:
             for index, prompt in enumerate(g.prompts):
                 tickets.append(self._client.submit(prompt, g.limit, g.reason, queue, index))

@@ -87,6 +87,7 @@ class Metrics:
         self.running = 0
         self.waiting = 0
         self.kv_usage = 0.0
+        self.asleep = False
         self.preemptions = 0
         self.prompt_tokens = 0
         self.generation_tokens = 0
@@ -171,8 +172,9 @@ class Metrics:
         yield f'vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {float(self.waiting)}'
         yield f'vllm:num_requests_waiting_by_reason{{{labels},reason="deferred"}} 0.0'
         yield from _head("vllm:engine_sleep_state", "gauge", "Engine sleep state; awake = 1 means engine is awake.")
+        lasting = "weights_offloaded" if self.asleep else "awake"
         for state in ("awake", "weights_offloaded", "discard_all"):
-            yield f'vllm:engine_sleep_state{{{labels},sleep_state="{state}"}} {float(state == "awake")}'
+            yield f'vllm:engine_sleep_state{{{labels},sleep_state="{state}"}} {float(state == lasting)}'
         for name, value, text in (
             ("num_preemptions", self.preemptions, "Cumulative number of preemption from the engine."),
             ("prompt_tokens", self.prompt_tokens, "Number of prefill tokens processed."),

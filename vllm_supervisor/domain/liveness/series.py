@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult, Scrape, moved, restarted
+from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult, Scrape, comparable, moved
 from vllm_supervisor.domain.model import Outcome
 
 _FULL = frozenset({429, 503})
@@ -99,7 +99,7 @@ def looked(series: Series, scrape: Scrape, asked: float, now: float) -> Series:
         return replace(series, failed=scrape, failed_since=since)
     before = series.metrics
     stepped = moved(before, metrics)
-    same = series.still_since is not None and before is not None and not stepped and not restarted(before, metrics)
+    same = before is not None and not stepped and comparable(before, metrics)
     if stepped:
         quiet = series.seen_at if series.seen_at is not None else series.quiet_since
         series = _stepped(series, max(series.quiet_since, quiet), now)
@@ -109,7 +109,7 @@ def looked(series: Series, scrape: Scrape, asked: float, now: float) -> Series:
         series,
         metrics=metrics,
         seen_at=asked,
-        still_since=series.still_since if same else now,
+        still_since=series.still_since if same and series.still_since is not None else now,
         ranks={rank: _look_at(rank, series, metrics, now) for rank in metrics.ranks},
         excused_at=now if metrics.asleep else series.excused_at,
         resting="asleep" if metrics.asleep else "" if series.resting == "asleep" else series.resting,
@@ -121,7 +121,7 @@ def looked(series: Series, scrape: Scrape, asked: float, now: float) -> Series:
 def _look_at(name: str, series: Series, metrics: EngineMetrics, now: float) -> Rank:
     before, known = series.metrics, series.ranks.get(name)
     runs = metrics.gauges.get((name, "running"), 0) > 0
-    if before is None or known is None or moved(before, metrics, name) or restarted(before, metrics, name):
+    if before is None or known is None or not comparable(before, metrics, name) or moved(before, metrics, name):
         return Rank(now, now if runs else None)
     if known.running_since is not None and runs:
         return known

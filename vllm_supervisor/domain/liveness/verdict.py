@@ -17,6 +17,8 @@ from enum import StrEnum
 from vllm_supervisor.domain.liveness.series import Pending, Series
 from vllm_supervisor.domain.model import Outcome
 
+_TICK = 0.001
+"""Seconds that sums of floats, or a timer that is early, may be off: a look that is made when due must suffice."""
 _BLIND_AFTER = 2
 """Canaries in a row that were refused, until we say that we cannot see."""
 
@@ -119,7 +121,7 @@ def judge(series: Series, limits: Limits, now: float) -> Judgement:
     blind = _blindness(series, limits)
     if silence > limits.interval and blind is not None:
         return Judgement(Liveness.BLIND, f"{blind}; {ago}")
-    what = [pending.what for pending in _pending(series, now)]
+    what = [pending.what for pending in _pending(series, now) if pending.until >= now - 2 * limits.heartbeat]
     metrics = series.metrics
     if metrics is not None and (metrics.running or metrics.waiting):
         what.append(f"{metrics.running or 0} requests running and {metrics.waiting or 0} waiting when it last said so")
@@ -155,12 +157,12 @@ def _proof(series: Series, limits: Limits, now: float) -> str | None:
     begun = max(series.start, series.still_since)
     for pending in _pending(series, now):
         seconds = min(pending.until, series.seen_at) - max(pending.since, begun)
-        if seconds >= limits.timeout:
+        if seconds > limits.timeout - _TICK:
             return f"{pending.what}, and no counter and no gauge of the engine moved for {seconds:.0f} s"
     for name, rank in series.ranks.items():
         if len(series.ranks) > 1 and rank.running_since is not None:
             seconds = series.seen_at - max(rank.still_since, rank.running_since, series.excused_at)
-            if seconds >= limits.timeout:
+            if seconds > limits.timeout - _TICK:
                 return f"rank {name} has requests running, and none of its counters moved for {seconds:.0f} s"
     return None
 
@@ -177,7 +179,7 @@ def _proof_without_counters(series: Series, limits: Limits, now: float) -> str |
     if canary is None:
         return None
     seconds = min(canary.until, series.load_at) - max(canary.since, series.held_since, series.start)
-    if seconds < limits.timeout:
+    if seconds <= limits.timeout - _TICK:
         return None
     return f"{canary.what}, and none of the {series.load} other requests that /load counts ended for {seconds:.0f} s"
 
