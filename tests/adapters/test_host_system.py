@@ -55,6 +55,7 @@ def test_the_real_process_table() -> None:
     assert Processes(engine=os.getpid()).describe(Holder(os.getpid(), "pytest")).ours
 
 
+UNIT = "[Service]\nLoadCredential=vllm-key:/etc/v/key\n#LoadCredential=a:/b\nLoadCredential=b:%h/c\n"
 SHOWN = """\
 LimitNOFILE=65535
 LimitMEMLOCK=infinity
@@ -71,13 +72,14 @@ RuntimeDirectory=
 
 def test_a_unit(tmp_path: Path) -> None:
     """User, environment and limits as systemd shows them; folders that it will make count as writable."""
-    script(tmp_path / "systemctl", f"cat <<'EOF'\n{SHOWN}EOF\n")
+    script(tmp_path / "systemctl", f"case $1 in show) cat <<'EOF'\n{SHOWN}EOF\n;; cat) cat <<'EOF'\n{UNIT}EOF\nesac\n")
     found = unit("vllm-supervisor.service", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert found is not None
     assert (found.user, found.limits) == ("nobody", Limits("of vllm-supervisor.service", 65535, None, 96365))
     assert found.env["HF_HOME"] == "/var/lib/some where/hf"
     assert found.env["STATE_DIRECTORY"] == "/var/lib/none-such"
     assert "RUNTIME_DIRECTORY" not in found.env
+    assert found.credentials == {"vllm-key": Path("/etc/v/key")}
     assert found.why_not_writable(Path("/var/log/none-such")) is None
     assert found.why_not_writable(Path("/var/lib/none-such/hf")) is None
 
@@ -146,3 +148,16 @@ def test_vllm_flags(tmp_path: Path) -> None:
     )
     odd = VllmSettings(model="m", extra_args=("-tp", "many", "--gpu-memory-utilization", "all", "--nnodes"))
     assert wanted(odd, flags(odd), {}) == Wanted("m")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as another user")
+def test_what_only_root_may_read_is_not_the_services(tmp_path: Path) -> None:
+    """A model or a launcher below a folder that is closed to the service is no use to it."""
+    script(tmp_path / "systemctl", f"cat <<'EOF'\n{SHOWN}EOF\n")
+    found = unit("vllm-supervisor.service", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert found is not None
+    closed = script(tmp_path / "closed/program", "")
+    closed.parent.chmod(0o700)
+    assert here({}).may_use(closed)
+    assert not found.may_use(closed)
+    assert found.may_use(Path("/usr/bin"))

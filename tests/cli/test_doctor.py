@@ -227,11 +227,16 @@ def test_a_port_that_is_held(capsys: pytest.CaptureFixture[str], gpu_host: Path,
 
 
 def test_with_the_eyes_of_the_service(capsys: pytest.CaptureFixture[str], gpu_host: Path, tmp_path: Path) -> None:
-    """`--unit` takes the environment and the limits of the unit, not those of this shell."""
+    """`--unit` takes the environment, the limits and the credentials of the unit, not those of this shell."""
+    (tmp_path / "key").write_text("sk-very-secret\n")
     shown_by_systemd = "LoadState=loaded\nUser=nobody\nEnvironment=VLLM_PORT=tcp://1.2.3.4:80\nLimitNOFILE=1024\n"
+    shown_by_systemd += f"LoadCredential=key:{tmp_path}/key\n"
     script(tmp_path / "bin/systemctl", f"cat <<'EOF'\n{shown_by_systemd}EOF\n")
-    assert main(["doctor", "-c", str(gpu_host), "--unit", "vllm-supervisor"]) == 1
+    key = "engine.vllm.api_key=${credential:key}"
+    assert main(["doctor", "-c", str(gpu_host), "--unit", "vllm-supervisor", "--set", key]) == 1
     out = capsys.readouterr().out
+    assert "ok    exposure         0.0.0.0, with a key" in out
+    assert "sk-very-secret" not in out
     assert "warn  open-files       1024 open files (of vllm-supervisor.service)" in out
     assert "fail  vllm-port        VLLM_PORT=tcp://1.2.3.4:80 ends vLLM's start" in out
     (tmp_path / "bin/systemctl").write_text("#!/bin/sh\necho LoadState=not-found\n")

@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.config or DEFAULT_PATH)
     try:
         service = _service(args.unit, default=args.config is None)
-        loaded = load(path, sets=args.set or (), environ=service.env)
+        loaded = _load(path, args.set or (), service)
         engine = _own_engine(loaded, service.env, args.socket)
         around = Surroundings(
             service=service,
-            cards=NvidiaSmi(service.env),
+            cards=NvidiaSmi(service.env, user=service.uid),
             port=_port(loaded, engine),
             processes=Processes(engine),
         )
@@ -90,6 +91,16 @@ def _service(name: str | None, *, default: bool) -> Service:
     if found is None and name is not None:
         raise SupervisorError(f"unit {name}", "systemd does not know it", "install it, or leave --unit away")
     return found or here(os.environ)
+
+
+def _load(path: Path, sets: Sequence[str], service: Service) -> Loaded:
+    """Read the configuration as the service would, whose credentials are there only while it runs."""
+    if not service.credentials:
+        return load(path, sets=sets, environ=service.env)
+    with tempfile.TemporaryDirectory(prefix="vllm-supervisor-") as folder:
+        for name, file in service.credentials.items():
+            Path(folder, name).symlink_to(file)
+        return load(path, sets=sets, environ={**service.env, "CREDENTIALS_DIRECTORY": folder})
 
 
 def _configuration(loaded: Loaded) -> list[Finding]:

@@ -23,10 +23,12 @@ class Answer:
 def ask(command: Sequence[str], env: Mapping[str, str], *, user: int | None = None, seconds: float = SECONDS) -> Answer:
     """Run `command` (an absolute path and arguments) in a session of its own and return its standard output.
 
-    With `user` it runs under that uid and with that user's groups only (root may). Whatever it started is killed when
-    the time is over.
+    Run by root, it runs as `user` and with that user's groups only: what an environment of the service's user holds is
+    not for root to execute. Whatever it started is killed when the time is over.
     """
     name = os.path.basename(command[0])  # noqa: PTH119 - a word of a command line
+    if user == os.geteuid() or os.geteuid() != 0:
+        user = None
     group, groups = (None, None) if user is None else _groups(user)
     try:
         process = subprocess.Popen(  # noqa: S603 - the programs are those that the configuration or this package names

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vllm_supervisor.adapters.host import files
@@ -51,11 +51,13 @@ def collect(loaded: Loaded, around: Surroundings) -> Facts:
     vllm = loaded.settings.engine.vllm
     spec = launch_spec(loaded.settings, around.service.env)
     given, cwd = flags(vllm), Path(spec.cwd or ".").absolute()
-    launcher = _launcher(spec)
-    install = _install(launcher, vllm.launcher, spec, cwd)
+    launcher = _launcher(spec, around.service)
+    install = _install(launcher, spec, cwd, vllm.launcher, around.service.uid)
     simulated = isinstance(install, Unknown) and install.why == SIMULATOR
     nothing = Unknown(SIMULATOR)
     here: Model | Unknown = nothing if simulated else model(vllm.model, given, spec.env, cwd)
+    if isinstance(here, Model) and here.path and not _readable(Path(here.path), around.service):
+        here = replace(here, path=None, complete=False, bytes=0)
     cards: Cards | Unknown = nothing if simulated else around.cards.read(around.processes.describe)
     return Facts(
         wanted=wanted(vllm, given, spec.env),
@@ -75,18 +77,25 @@ def collect(loaded: Loaded, around: Surroundings) -> Facts:
     )
 
 
-def _launcher(spec: LaunchSpec) -> Launcher:
+def _readable(path: Path, service: Service) -> bool:
+    return service.may_use(path if path.is_dir() else path.parent)
+
+
+def _launcher(spec: LaunchSpec, service: Service) -> Launcher:
     found = find_launcher(spec)
     if isinstance(found, LauncherMissing):
         return Launcher(None, found.why, found.remedy)
+    if not service.may_use(Path(found)):
+        remedy = f"`chmod o+rx` it and the folders above it, or install vLLM where {service.user} may look"
+        return Launcher(None, f"{service.user} may not execute {found}", remedy)
     return Launcher(found)
 
 
-def _install(launcher: Launcher, words: tuple[str, ...], spec: LaunchSpec, cwd: Path) -> Install | Unknown:
+def _install(launcher: Launcher, spec: LaunchSpec, cwd: Path, words: tuple[str, ...], user: int) -> Install | Unknown:
     if launcher.path is None:
         return Unknown("the launcher is not found")
     python = interpreter([*words, spec.argv[len(words)]], spec.env, cwd)
-    return installed(python, spec.env) if isinstance(python, str) else python
+    return installed(python, spec.env, user) if isinstance(python, str) else python
 
 
 def _folders(

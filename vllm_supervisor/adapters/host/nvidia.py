@@ -2,12 +2,12 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vllm_supervisor.adapters.host.ask import ask
+from vllm_supervisor.adapters.host.ask import Answer, ask
 from vllm_supervisor.domain.doctor.facts import Card, Cards, Holder, Unknown
 
 _MIB = 1 << 20
@@ -30,10 +30,11 @@ class CardReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSmi:
-    """Reads with the `nvidia-smi` on the PATH of `env`; `proc` is `/proc`, or a copy of it."""
+    """Reads with the `nvidia-smi` on the PATH of `env`, as `user`; `proc` is `/proc`, or a copy of it."""
 
     env: Mapping[str, str]
     proc: Path = Path("/proc")
+    user: int | None = None
 
     def read(self, describe: Callable[[Holder], Holder]) -> Cards | Unknown:
         """Return what there is; four questions, 10 s each at most, and none after one that was not answered."""
@@ -42,16 +43,16 @@ class NvidiaSmi:
             loaded = (self.proc / "driver/nvidia/version").exists()
             why = "nvidia-smi is not on the PATH" + ("" if loaded else ", and no NVIDIA driver is loaded")
             return Unknown(why, absent=not loaded)
-        answer = ask([program, f"--query-gpu={_CARD}", "--format=csv,noheader,nounits"], self.env)
+        answer = self._ask([program, f"--query-gpu={_CARD}", "--format=csv,noheader,nounits"])
         if answer.text is None and "status" in answer.why:
-            older = ask([program, f"--query-gpu={_CARD_OLD}", "--format=csv,noheader,nounits"], self.env)
+            older = self._ask([program, f"--query-gpu={_CARD_OLD}", "--format=csv,noheader,nounits"])
             answer = older if older.text is not None else answer
         if answer.text is None:
             return Unknown(answer.why)
         rows = list(_rows(answer.text))
-        held = ask([program, f"--query-compute-apps={_HOLDER}", "--format=csv,noheader,nounits"], self.env).text or ""
+        held = self._ask([program, f"--query-compute-apps={_HOLDER}", "--format=csv,noheader,nounits"]).text or ""
         cards = tuple(_cards(rows, [(uuid, describe(holder)) for uuid, holder in _holders(held)]))
-        banner = _CUDA.search(ask([program], self.env).text or "")
+        banner = _CUDA.search(self._ask([program]).text or "")
         return Cards(
             driver=rows[0][_COLUMNS["driver_version"]] if rows else "unknown",
             cuda=(int(banner[1]), int(banner[2])) if banner else None,
@@ -59,8 +60,11 @@ class NvidiaSmi:
             links=self._links(program) if len(cards) > 1 else {},
         )
 
+    def _ask(self, command: Sequence[str]) -> Answer:
+        return ask(command, self.env, user=self.user)
+
     def _links(self, program: str) -> Mapping[tuple[int, int], str] | Unknown:
-        answer = ask([program, "topo", "-m"], self.env)
+        answer = self._ask([program, "topo", "-m"])
         return topology(answer.text) if answer.text is not None else Unknown(answer.why)
 
 

@@ -18,9 +18,9 @@ _SYSTEM = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 
 
-def installed(python: str, env: Mapping[str, str]) -> Install | Unknown:
-    """Return what `python` finds in the environment `env`. It is run for the list of its folders, for 10 s at most."""
-    answer = ask([python, "-c", _PATHS], env)
+def installed(python: str, env: Mapping[str, str], user: int | None = None) -> Install | Unknown:
+    """Return what `python` finds in the environment `env`. It is run, as `user`, for the list of its folders."""
+    answer = ask([python, "-c", _PATHS], env, user=user)
     if answer.text is None:
         return Unknown(f"the launcher's interpreter {python} does not work: {answer.why}", absent=True)
     try:

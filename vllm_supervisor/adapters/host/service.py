@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import resource
 import shlex
 import shutil
@@ -23,7 +24,9 @@ _MADE = {
 """Folders that systemd makes when the service starts, and the variables that name them."""
 _ASKED = ("LoadState", "User", "Environment", "LimitNOFILE", "LimitMEMLOCK", "LimitNPROC", "PrivateTmp", *_MADE)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TEST = 'test -d "$1" && test -w "$1" && test -x "$1"'
+_CREDENTIAL = re.compile(r"^LoadCredential=([^:\s]+):(/[^%\s]*)$", re.MULTILINE)
+_WRITE = 'test -d "$1" && test -w "$1" && test -x "$1"'
+_USE = 'test -r "$1" && test -x "$1"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Service:
     env: Mapping[str, str] = field(repr=False)
     limits: Limits
     made: tuple[Path, ...] = ()
+    credentials: Mapping[str, Path] = field(default_factory=dict)
+    """Name -> file, for what `LoadCredential=` hands over when the service starts."""
 
     def why_not_writable(self, folder: Path) -> str | None:
         """Say why the user cannot write into `folder`, or make it; None where that is possible. Makes nothing."""
@@ -43,9 +48,15 @@ class Service:
         if self.uid == os.geteuid() or os.geteuid() != 0:
             return why_not_writable(folder / "probe")
         nearest = files.nearest(folder)
+        return None if self._may(_WRITE, nearest) else f"{nearest} is not writable"
+
+    def may_use(self, path: Path) -> bool:
+        """Say whether the user may enter the folder, or read and execute the program, at `path`."""
+        return self._may(_USE, path)
+
+    def _may(self, test: str, path: Path) -> bool:
         shell = shutil.which("sh") or "/bin/sh"
-        said = ask([shell, "-c", _TEST, "sh", str(nearest)], {"PATH": _PATH}, user=self.uid)
-        return None if said.text is not None else f"{nearest} is not writable"
+        return ask([shell, "-c", test, "sh", str(path)], {"PATH": _PATH}, user=self.uid).text is not None
 
 
 def here(environ: Mapping[str, str]) -> Service:
@@ -87,7 +98,6 @@ def unit(name: str, environ: Mapping[str, str]) -> Service | None:
     except KeyError:
         return None
     made = {variable: f"{root}/{folder}" for key, (variable, root) in _MADE.items() if (folder := _first(shown, key))}
-    credentials = Path("/run/credentials", name)
     env = {
         "PATH": _PATH,
         "HOME": account.pw_dir,
@@ -96,10 +106,17 @@ def unit(name: str, environ: Mapping[str, str]) -> Service | None:
         **made,
         **dict(word.partition("=")[::2] for word in _words(shown.get("Environment", ""))),
     }
-    if files.exists(credentials):  # as long as the service runs
-        env["CREDENTIALS_DIRECTORY"] = str(credentials)
     limits = Limits(f"of {name}", *(_shown(shown, key) for key in ("LimitNOFILE", "LimitMEMLOCK", "LimitNPROC")))
-    return Service(account.pw_name, account.pw_uid, env, limits, tuple(Path(folder) for folder in made.values()))
+    # systemctl shows LoadCredential= as "unprintable" in version 252, so the unit's text is read for it.
+    credentials = dict(_CREDENTIAL.findall(ask([program, "cat", name], environ).text or ""))
+    return Service(
+        user=account.pw_name,
+        uid=account.pw_uid,
+        env=env,
+        limits=limits,
+        made=tuple(Path(folder) for folder in made.values()),
+        credentials={name: Path(path) for name, path in credentials.items()},
+    )
 
 
 def _first(shown: Mapping[str, str], key: str) -> str:

@@ -53,7 +53,11 @@ def present(facts: Facts) -> Iterator[Finding]:
     elif model.complete:
         yield ok(name, f"{model.path}, {gb(model.bytes)}")
     elif model.local:
-        what = "has no complete weights or no config.json" if model.path else "does not exist"
+        what = (
+            "has no complete weights or no config.json"
+            if model.path
+            else f"does not exist, or {facts.host.user} may not read it"
+        )
         yield fail(
             name, f"the folder {model.path or wanted.model} {what}", "copy the model there, or set engine.vllm.model"
         )
@@ -72,6 +76,8 @@ def token(facts: Facts) -> Iterator[Finding]:
         yield skip(name, model.why)
     elif model.local or model.complete:
         yield ok(name, "not needed: the model is here")
+    elif facts.wanted.offline:
+        yield ok(name, "not needed: offline mode downloads nothing")
     elif model.token:
         yield ok(name, "there is a token for the Hub (whether it is accepted was not tried)")
     elif _GATED.match(asked):
@@ -100,7 +106,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
         return
     room = f"{gb(model.free)} free in {model.cache}"
     size = estimate(facts.wanted.model)
-    if model.local or model.complete:
+    if model.local or model.complete or facts.wanted.offline:
         if quiet:
             yield ok(name, "nothing is to be downloaded")
     elif size is None:
