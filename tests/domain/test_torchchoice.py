@@ -145,6 +145,7 @@ def test_versions() -> None:
 
 
 SO_13 = frozenset({13})
+NO_DRIVER = "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,8 @@ SO_13 = frozenset({13})
             "cu130",
             "importing it fails: ImportError: undefined symbol",
         ),
+        (Finding("0.33.0", "2.13.0", "13.0", SO_13, NO_DRIVER), "", None),
+        (Finding("0.33.0", "2.13.0", "13.0", SO_13, NO_DRIVER), "cu130", f"importing it fails: {NO_DRIVER}"),
         (Finding(error="ModuleNotFoundError: No module named 'torch'"), "cu130", "importing it fails: ModuleNotFound"),
         (Finding("0.33.0", "2.13.0", "13.0", SO_13, "", launcher=False), "cu130", "it has no command bin/vllm"),
     ],

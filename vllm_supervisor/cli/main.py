@@ -35,6 +35,7 @@ COMMANDS = {
     "diagnose": ("vllm_supervisor.cli.diagnose", "name the cause in a log of vLLM, wherever it comes from"),
     "explain": ("vllm_supervisor.cli.explain", "say what a cause means and what to do about it"),
     "doctor": ("vllm_supervisor.cli.doctor", "check this host against the configuration"),
+    "install-vllm": ("vllm_supervisor.cli.install_vllm", "build the vLLM environment that suits the card"),
     "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),
 }
 """Name -> module, help. `simulate` parses its own arguments: they are vLLM's."""
@@ -154,7 +155,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _overview() -> str:
-    lines = [f"  {name:<9} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines = [f"  {name:<12} {summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(["commands:", *lines, "", f"`{PROGRAM} COMMAND --help` tells more about one."])
 
 

@@ -4,7 +4,8 @@ torch is published once for each CUDA ("cu130" is CUDA 13.0), and vLLM's compile
 same major: `libcudart.so.13` or `libcudart.so.12`. Where the facts below come from:
 
 - vLLM's wheel on the default index is built for CUDA 13 from 0.20 on and for CUDA 12 before (vllm-project: router pull
-  154, vllm issue 44335). `--torch-backend` of uv selects torch only, never vLLM's wheel (measured, uv 0.13.9).
+  154, vllm issue 44335; measured for 0.33.0). uv's `--torch-backend` selects torch only, never vLLM's wheel (measured
+  with uv 0.13.9).
 - CUDA 13.x runs on drivers from 580 on, any CUDA 12.x on drivers from 525 on (NVIDIA's minor version compatibility).
 - CUDA 13 has no code for Volta, torch has it in its builds for 12.6 and 12.8 only (vllm pull 39878, torch 2.11).
 """
