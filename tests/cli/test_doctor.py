@@ -204,7 +204,7 @@ def test_no_launcher(capsys: pytest.CaptureFixture[str], gpu_host: Path) -> None
     assert main(["doctor", "-c", str(gpu_host), "--set", "engine.vllm.launcher=nope"]) == 1
     out = capsys.readouterr().out
     assert "fail  launcher         the launcher 'nope' is not on the PATH searched: " in out
-    assert "skip  vllm, torch-cuda, libcudart: the launcher is not found" in out
+    assert "skip  vllm, torch-cuda, libcudart: the launcher cannot be run" in out
     assert "fail  gpu-memory" in out
 
 

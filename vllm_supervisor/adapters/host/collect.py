@@ -93,7 +93,7 @@ def _launcher(spec: LaunchSpec, service: Service) -> Launcher:
 
 def _install(launcher: Launcher, spec: LaunchSpec, cwd: Path, words: tuple[str, ...], user: int) -> Install | Unknown:
     if launcher.path is None:
-        return Unknown("the launcher is not found")
+        return Unknown("the launcher cannot be run")
     python = interpreter([*words, spec.argv[len(words)]], spec.env, cwd)
     return installed(python, spec.env, user) if isinstance(python, str) else python
 
