@@ -15,6 +15,7 @@ from vllm_supervisor.domain.model import Phase, Policy, State
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.ports import Observer
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
+from vllm_supervisor.runtime.work import NONE, Companions
 
 EPOCH = 1_700_000_000.0
 MODEL = "openai/gpt-oss-20b"
@@ -112,6 +113,7 @@ def build(
     u: Callable[[], float] = lambda: 0.5,
     last_generation: int = 0,
     more: tuple[Observer, ...] = (),
+    companions: Companions = NONE,
 ) -> House:
     """Build a house. `more` observers are told after the house's own."""
     launcher = FakeLauncher(*scripts)
@@ -124,6 +126,7 @@ def build(
         policy or Policy(),
         (observer, *more),
         Clock(anyio.current_time, wall, u),
+        companions=companions,
         last_generation=last_generation,
     )
     return House(launcher, client, observer, supervisor)

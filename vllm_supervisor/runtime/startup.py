@@ -101,6 +101,7 @@ class StartWatch:
         arguments: str,
         stall_timeout: float,
         now: Callable[[], float],
+        look: float = LOOK,
     ) -> None:
         """Watch starts of `model` with `arguments` (a digest); `now` is the loop's monotonic clock."""
         self._senses = senses
@@ -109,6 +110,7 @@ class StartWatch:
         self._arguments = arguments
         self._stall_timeout = stall_timeout
         self._now = now
+        self._pause = min(look, stall_timeout / 4)
         self._start: _Start | None = None
 
     async def watch(self, engine: Engine, post: Post) -> None:
@@ -126,7 +128,7 @@ class StartWatch:
                 if why is not None:
                     await self._condemn(start, engine, why)
                     return
-                await anyio.sleep(min(LOOK, self._stall_timeout / 4))
+                await anyio.sleep(self._pause)
         finally:
             # The last figures are printed within a look before the end.
             if start.ready:
