@@ -340,6 +340,17 @@ def test_an_empty_directory_is_taken(lab: Lab) -> None:
     assert lab.serves() == "vLLM"
 
 
+def test_another_user_can_run_it(lab: Lab) -> None:
+    """Root's umask may be 077, and the service's user must read what root built."""
+    before = os.umask(0o077)
+    try:
+        assert install(lab) == 0
+    finally:
+        os.umask(before)
+    for path in (lab.link.parent / "vllm.builds", lab.link.resolve(), lab.link / "bin", lab.link / "bin/vllm"):
+        assert path.stat().st_mode & 0o005 == 0o005
+
+
 def test_a_place_that_cannot_be_written(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, and what to do."""
     (lab.root / "file").touch()

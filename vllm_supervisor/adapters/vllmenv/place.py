@@ -70,8 +70,10 @@ class Place:
 
     def _take(self) -> int:
         while True:
-            self.builds.mkdir(mode=0o755, parents=True, exist_ok=True)
             try:
+                if not self.builds.is_dir():
+                    self.builds.mkdir(parents=True, exist_ok=True)
+                    self.builds.chmod(0o755)  # whatever our umask is: the service's user must get through
                 fd = os.open(self.builds / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except FileNotFoundError:
                 continue  # another run, which built nothing, removed the directory just now
