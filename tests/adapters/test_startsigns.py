@@ -178,6 +178,22 @@ def test_a_copied_process_table(tmp_path: Path) -> None:
     assert found.io_bytes == 120
 
 
+@pytest.mark.asyncio
+async def test_a_launcher_may_set_the_environment_itself(tmp_path: Path) -> None:
+    """What a member's own environment says of the cache goes before what it was launched with."""
+    hub = Hub(tmp_path / "hf" / "hub" / "models--o--m")
+    hub.finish("model.safetensors", MB)
+    proc = tmp_path / "proc"
+    (proc / "7").mkdir(parents=True)
+    (proc / "7" / "environ").write_bytes(b"HF_HOME=%s/hf\0A=\xff\0junk\0" % str(tmp_path).encode())
+    (proc / "8").mkdir(parents=True)
+    (proc / "8" / "environ").write_bytes(b"")
+    signs = EngineSigns(LaunchSpec(("vllm",), {"HOME": "/h"}, None, "/nowhere", "", 8000, model="o/m"), proc=proc)
+    assert await signs.download() == Download(0)
+    await signs.activity([Member(7, 1, "vllm", "R"), Member(8, 1, "erased", "R")])
+    assert await signs.download() == Download(MB)
+
+
 def test_changes_below_compile_caches(tmp_path: Path) -> None:
     """A new file, a longer one, one touched; folders that are not there are nothing."""
     env = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path / "tmp"), "USER": "u"}

@@ -24,8 +24,9 @@ class EngineSigns:
     """Implements `ports.StartSigns` for the engines that `spec` launches. `proc` is `/proc`, or a copy in tests."""
 
     def __init__(self, spec: LaunchSpec, *, proc: Path = Path("/proc")) -> None:
-        folder = hub_folder(spec.model, spec.env, spec.download_dir, spec.cwd)
-        self._cache = HubCache(folder, spec.revision) if folder else None
+        self._spec = spec
+        self._folder = hub_folder(spec.model, spec.env, spec.download_dir, spec.cwd)
+        self._cache = HubCache(self._folder, spec.revision) if self._folder else None
         self._places = tuple(places(spec.env))
         self._proc = proc
         self._seen: dict[tuple[int, int], tuple[float, int]] = {}
@@ -48,12 +49,28 @@ class EngineSigns:
         for member in members:
             key = (member.pid, member.start_ticks)
             before = self._seen.get(key, (0.0, 0))
+            if key not in self._seen:
+                self._learn_places(member.pid)
             cpu, moved = self._cpu(member.pid), self._io(member.pid)
             self._cpu_s += max(0.0, cpu - before[0])
             self._io_bytes += max(0, moved - before[1])
             fresh[key] = (max(cpu, before[0]), max(moved, before[1]))
         self._seen = fresh
         return Activity(self._cpu_s, self._io_bytes, fingerprint(self._places))
+
+    def _learn_places(self, pid: int) -> None:
+        """Go by the environment that a member really has: a launcher that is a script may set `HF_HOME` itself."""
+        try:
+            block = (self._proc / str(pid) / "environ").read_bytes().decode(errors="surrogateescape")
+        except OSError:
+            return
+        env = dict(pair.split("=", 1) for pair in block.split("\0") if "=" in pair)
+        if "HOME" not in env and not any(name.startswith("HF_") for name in env):
+            return  # erased, or not there yet
+        folder = hub_folder(self._spec.model, env, self._spec.download_dir, self._spec.cwd)
+        if folder is not None and folder != self._folder:
+            self._folder, self._cache = folder, HubCache(folder, self._spec.revision)
+        self._places = tuple(dict.fromkeys((*self._places, *places(env))))
 
     def _cpu(self, pid: int) -> float:
         """Return the seconds that `pid` and its children that ended have spent; 0 when it is gone."""
