@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
-from vllm_supervisor.domain.engine import EngineMetrics, Warmup, moved
+from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult, Warmup, moved
 from vllm_supervisor.domain.model import Outcome
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.domain.spec import EngineSpec
@@ -41,6 +41,7 @@ class Served:
         *,
         key: str | None = KEY,
         rungs: tuple[str, ...] | None = None,
+        canary: str = "auto",
     ) -> T:
         """Put one question on a loop of its own."""
         spec = EngineSpec(
@@ -53,6 +54,7 @@ class Served:
             probe_timeout=30.0,
             concurrency=1,
             timeout=600.0,
+            canary=canary,
         )
 
         async def asked() -> T:
@@ -221,3 +223,46 @@ def test_version(served: Served) -> None:
     version = served.ask(lambda client: client.version())
     assert version is not None
     assert version[0].isdigit()
+
+
+@pytest.mark.parametrize("rung", ["auto", "completions", "chat"])
+def test_a_canary_has_a_token_made(served: Served, rung: str) -> None:
+    """By the rung that is configured, or the one that the warm-up found; its token is seen in the figures."""
+
+    async def asked(client: EngineClient) -> tuple[ProbeResult, ProbeResult]:
+        first = await client.canary()
+        await client.warm_up()
+        return first, await client.canary(rank="0")
+
+    for result in served.ask(asked, canary=rung):
+        assert (result.outcome, result.status, result.detail) == (Outcome.OK, 200, "")
+        assert result.latency > 0
+
+
+def test_a_canary_that_is_refused_says_so(served: Served) -> None:
+    """A wrong key, and a rung that the model does not have: answers of the API server."""
+    result = served.ask(lambda client: client.canary(), key="wrong")
+    assert (result.outcome, result.status) == (Outcome.ERROR, 401)
+    result = served.ask(lambda client: client.canary(), canary="embeddings")
+    assert result.outcome is Outcome.ERROR
+    assert result.status in (400, 404)
+
+
+def test_load_is_0_where_it_is_not_tracked(served: Served) -> None:
+    """Without `--enable-server-load-tracking`, vLLM answers all the same."""
+    assert served.ask(lambda client: client.load()) == 0
+
+
+def test_it_does_not_say_whether_it_is_suspended(served: Served) -> None:
+    """Those endpoints exist only with VLLM_SERVER_DEV_MODE=1."""
+    assert served.ask(lambda client: client.suspended()) is None
+
+
+def test_a_scrape_says_what_came_of_it(served: Served) -> None:
+    """The same figures as `metrics`, which are those of one rank."""
+    scrape = served.ask(lambda client: client.scrape(30))
+    assert scrape.outcome is Outcome.OK
+    assert scrape.metrics is not None
+    assert scrape.metrics.ranks == {"0"}
+    assert scrape.metrics.gauges["0", "running"] == 0
+    assert scrape.metrics.rejections in (0, None)
