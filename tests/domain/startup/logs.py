@@ -143,7 +143,20 @@ JSON_033: Era = [
     ]
 ]
 
-ERAS = {"0.6": V06, "0.8": V08, "0.11": V011, "0.32": V032, "0.33 as JSON": JSON_033}
+_EAGER = "(APIServer pid=1) WARNING 11-29 22:41:13 [vllm.py:1727] Inductor compilation was disabled by user settings, x"
+V032_EAGER: Era = [
+    ("Triton is installed, but doesn't include CPU backend. Disabling Triton.", P.CONFIGURING),
+    (V032[0][0], P.CONFIGURING),
+    (_EAGER, P.CONFIGURING),
+    ("(Worker pid=9) INFO 11-29 22:41:30 [cpu_model_runner.py:68] Starting to load model /m...", P.CONFIGURING),
+    ("(Worker pid=9) INFO 11-29 22:41:30 [base_loader.py:82] Initializing model took 0.107754 seconds", P.CONFIGURING),
+    ("Loading safetensors checkpoint shards: 100% Completed | 1/1 [00:00<00:00, 134.51it/s]", P.LOADING_WEIGHTS),
+    ("(EngineCore pid=8) INFO 11-29 22:41:34 [core.py:402] init engine (profile, x) took 1.59 s", P.WARMING_UP),
+    (_EAGER.replace("APIServer", "EngineCore"), P.WARMING_UP),
+]
+"""As a real 0.32.0 on a CPU printed it, shortened: with `--enforce-eager` nothing is compiled, and it says so."""
+
+ERAS = {"0.6": V06, "0.8": V08, "0.11": V011, "0.32": V032, "0.32 eager": V032_EAGER, "0.33 as JSON": JSON_033}
 
 WRAPPED = {
     "compose": "vllm-1  | {}",

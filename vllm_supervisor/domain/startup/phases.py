@@ -63,7 +63,7 @@ _MARKS: tuple[tuple[StartPhase, re.Pattern[str]], ...] = (
         re.compile(
             rf"{_TAG}(?:Starting torch\.compile|torch\.compile t(?:akes|ook) [\d.]+ s|Dynamo bytecode transform time|"
             r"Using cache directory: .{1,400} for vLLM's torch\.compile|Compiling a graph for|Cache the graph |"
-            r"Directly load (?:the |AOT )|Inductor compilation was|Warming up model for the compilation)"
+            r"Directly load (?:the |AOT )|Warming up model for the compilation)"
         ),
     ),
     (
