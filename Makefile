@@ -6,11 +6,18 @@ DEV := .venv-dev
 RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
+# Where `make install` puts things; PYTHON= there must be an interpreter that the service's user can read.
+PREFIX ?= /usr
+SYSCONFDIR ?= /etc
+DESTDIR ?=
+PURGE ?=
+INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON))" PREFIX="$(PREFIX)" \
+	SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" PIP_FLAGS="$(PIP_FLAGS)" PURGE="$(PURGE)" sh etc/install.sh
 # Facts and tools that live beside the checkout; tests that need them say so and skip where they are absent.
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm bench lint fmt types lock clean
+.PHONY: help run test test-systemd test-vllm bench lint fmt types lock install uninstall completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,6 +69,15 @@ fmt: $(DEV)/.done ## format
 lock: ## pin dependencies with hashes (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements-dev.txt
+
+install: ## install for this host: PREFIX=/usr SYSCONFDIR=/etc DESTDIR= PYTHON=/usr/bin/python3 PIP_FLAGS=
+	@$(INSTALL) install
+
+uninstall: ## remove what install put there; PURGE=1 removes configuration, state and logs too
+	@$(INSTALL) uninstall
+
+completions: $(DEV)/.done ## write the shells' completions anew from the commands' parsers
+	@$(DEV)/bin/python etc/completions/generate.py
 
 clean: ## remove what was set up and built here
 	@rm -rf $(VENV) $(DEV) build dist .coverage* .hypothesis

@@ -1,10 +1,14 @@
-"""A throw-away systemd container that runs the shipped unit, with the simulator as the engine."""
+"""Throw-away systemd containers into which `make install` installs, with the simulator as the engine."""
 
+import hashlib
 import json
 import os
-import shlex
+import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,27 +18,31 @@ import pytest
 from tests.eventually import eventually
 
 REPO = Path(__file__).parents[2]
-ENVIRONMENT = REPO / ".venv-dev"
+PYTHON = "/usr/bin/python3"
+"""What `make install` takes: one that the service's user can read."""
 
-CONFIG = f"""
+CONFIG = """
 engine:
   vllm:
-    launcher: [{ENVIRONMENT}/bin/python, -m, vllm_supervisor.simulator, serve]
+    launcher: [vllm-supervisor, simulate, serve]
     model: demo/model
     port: 8000
-    log_file: ${{VLLM_LOG_FILE}}
-    model_aliases: {{short: demo/model}}
-    restart: {{min_backoff: 0.2, max_backoff: 0.5}}
-    stop: {{drain_timeout: 2, grace: 10}}
+    log_file: ${VLLM_LOG_FILE}
+    model_aliases: {short: demo/model}
+    restart: {min_backoff: 0.2, max_backoff: 0.5}
+    stop: {drain_timeout: 2, grace: 10}
 """
+SLOW = CONFIG.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "120"}\n    log_file:')
+"""A start that takes longer than any test."""
 
 
 class Container:
     """One booted systemd."""
 
-    def __init__(self, boot: str, name: str) -> None:
+    def __init__(self, boot: str, name: str, wheels: Path) -> None:
         self._boot = boot
         self._name = name
+        self.wheels = wheels
 
     def start(self) -> None:
         subprocess.run([self._boot, "start", self._name], check=True, timeout=60)
@@ -42,11 +50,17 @@ class Container:
     def stop(self) -> None:
         subprocess.run([self._boot, "stop", self._name], check=True, timeout=60)
 
-    def run(self, command: str, *, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a shell command inside."""
+    def run(
+        self, command: str, *, check: bool = True, stdin: str | None = None, timeout: float = 90
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell command inside, as root with the environment of a login and no other."""
         done = subprocess.run(
-            [self._boot, "run", self._name, "sh", "-c", command],
-            input=stdin, capture_output=True, text=True, timeout=90, check=False,
+            [
+                self._boot, "run", self._name,
+                "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+                "sh", "-c", command,
+            ],
+            input=stdin, capture_output=True, text=True, timeout=timeout, check=False,
         )  # fmt: skip
         if check and done.returncode != 0:
             pytest.fail(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.journal()}")
@@ -55,15 +69,28 @@ class Container:
     def write(self, path: str, text: str) -> None:
         self.run(f"mkdir -p $(dirname {path}) && cat > {path}", stdin=text)
 
-    def journal(self) -> str:
-        return self.run("journalctl -u vllm-supervisor -n 60 --no-pager -o short-monotonic", check=False).stdout
+    def install(self, source: Path | str = REPO, *, arguments: str = "") -> str:
+        """`make install` with the wheels that were fetched beforehand: there is no network inside."""
+        flags = f"-qq --disable-pip-version-check --no-index --find-links {self.wheels}"
+        done = self.run(f'make -s -C {source} install PIP_FLAGS="{flags}" {arguments}', timeout=180)
+        return done.stdout + done.stderr
 
-    def show(self, name: str) -> str:
-        return self.run(f"systemctl show -P {name} vllm-supervisor").stdout.strip()
+    def environments(self) -> set[str]:
+        """Return the names of the program's own environments."""
+        return set(self.run("ls /usr/lib/vllm-supervisor", check=False).stdout.split())
 
-    def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.run("vllm-supervisor status --json").stdout)
+    def journal(self, unit: str = "vllm-supervisor") -> str:
+        return self.run(f"journalctl -u {unit} -n 60 --no-pager -o short-monotonic", check=False).stdout
+
+    def show(self, name: str, unit: str = "vllm-supervisor") -> str:
+        return self.run(f"systemctl show -P {name} {unit}").stdout.strip()
+
+    def status(self, options: str = "") -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.run(f"vllm-supervisor status --json {options}").stdout)
         return answer
+
+    def wait_ready(self, options: str = "") -> None:
+        self.run(f"vllm-supervisor wait --timeout 40 {options}")
 
     def processes(self) -> list[tuple[int, str]]:
         """Return (pid, command) of the service's control group, empty when it is gone."""
@@ -80,47 +107,97 @@ class Container:
         listed = self.run("ps -eo pid=,comm=").stdout.splitlines()
         return [int(line.split()[0]) for line in listed if "VLLM::EngineCor" in line]
 
+    @contextmanager
+    def drop_in(self, text: str, unit: str = "vllm-supervisor.service") -> Iterator[None]:
+        """Lay `text` over the unit for a while."""
+        folder = f"/etc/systemd/system/{unit}.d"
+        self.write(f"{folder}/test.conf", text)
+        self.run("systemctl daemon-reload")
+        try:
+            yield
+        finally:
+            self.run(f"rm -rf {folder} && systemctl daemon-reload")
+
 
 @pytest.fixture(scope="session")
-def container() -> Iterator[Container]:
-    """Boot once; every test finds the unit installed and stopped."""
+def wheels() -> Path:
+    """A folder with all that `make install` would download, kept from run to run."""
+    build = tomllib.loads((REPO / "pyproject.toml").read_text())["build-system"]["requires"]
+    pins = (REPO / "requirements.txt").read_text()
+    version = subprocess.run([PYTHON, "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256("".join([pins, version, *build]).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-supervisor"
+    folder = cache / f"wheels-{key}"
+    if folder.is_dir():
+        return folder
+    fresh = cache / f"wheels-{key}.{os.getpid()}"
+    try:
+        subprocess.run([PYTHON, "-m", "venv", fresh / "venv"], check=True, timeout=60)
+        download = [
+            str(fresh / "venv/bin/pip"),
+            "download",
+            "-qq",
+            "--disable-pip-version-check",
+            "-d",
+            str(fresh / "wheels"),
+        ]
+        for wanted in (["--require-hashes", "-r", str(REPO / "requirements.txt")], build):
+            done = subprocess.run([*download, *wanted], capture_output=True, text=True, check=False, timeout=300)
+            if done.returncode != 0:
+                pytest.fail(f"the wheels that the container needs cannot be fetched: {done.stderr[-2000:]}")
+        (fresh / "wheels").rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def booted(wheels: Path) -> Iterator[Container]:
+    """A container without any installation of ours."""
     boot = os.environ.get("REAL_SYSTEMD", "")
     if not boot:
         pytest.skip("REAL_SYSTEMD does not name a boot.sh")
     if os.geteuid() != 0:
         pytest.skip("a container needs root")
-    box = Container(boot, f"vllm-supervisor-{uuid4().hex[:8]}")
+    box = Container(boot, f"vllm-supervisor-{uuid4().hex[:8]}", wheels)
     try:
         box.start()
-        entry = f'#!/bin/sh\nexec {shlex.quote(str(ENVIRONMENT / "bin/vllm-supervisor"))} "$@"\n'
-        box.write("/usr/bin/vllm-supervisor", entry)
-        unit = (REPO / "systemd/vllm-supervisor.service").read_text()
-        box.write("/etc/systemd/system/vllm-supervisor.service", unit)
-        box.run("chmod 755 /usr/bin/vllm-supervisor && systemctl daemon-reload")
         yield box
     finally:
         box.stop()
+
+
+@pytest.fixture(scope="session")
+def container(wheels: Path) -> Iterator[Container]:
+    """Boot and install once; every test finds the units stopped."""
+    with booted(wheels) as box:
+        sys.stderr.write(box.install())
+        yield box
 
 
 @pytest.fixture
 def service(container: Container) -> Iterator[Container]:
     """A fresh configuration, the unit stopped before and after."""
     container.write("/etc/vllm-supervisor/config.yaml", CONFIG)
-    container.run("systemctl reset-failed vllm-supervisor", check=False)
+    container.run("systemctl reset-failed 'vllm-supervisor*'", check=False)
     yield container
-    container.run("systemctl stop vllm-supervisor", check=False)
-    container.run("systemctl reset-failed vllm-supervisor", check=False)
+    container.run("systemctl stop vllm-supervisor.socket vllm-supervisor 'vllm-supervisor@*'", check=False)
+    container.run("systemctl reset-failed 'vllm-supervisor*'", check=False)
 
 
 @pytest.fixture
 def ready(service: Container) -> Container:
     """A started service whose engine is ready."""
     service.run("systemctl start vllm-supervisor")
-    service.run("vllm-supervisor wait --timeout 30")
+    service.wait_ready()
     return service
 
 
-@pytest.fixture
-def within() -> Callable[..., object]:
-    """Poll, as everywhere."""
-    return eventually
+def ready_again(box: Container, generation: int, *, within: float = 60) -> dict[str, Any]:
+    """Wait until an engine after `generation` is ready; return the status."""
+
+    def again() -> dict[str, Any]:
+        now = box.status()
+        return now if now["ready"] is True and now["generation"] > generation else {}
+
+    return eventually(again, within=within, every=0.1, what="the next engine is ready")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.eventually import eventually
-from tests.systemd.conftest import CONFIG, Container
+from tests.systemd.conftest import CONFIG, SLOW, Container, ready_again
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(180)]
 
@@ -23,13 +23,7 @@ def test_killed_worker_is_followed_by_one_new_engine(ready: Container) -> None:
     before = ready.status()
     worker = next(pid for pid, name in ready.processes() if "Worker" in name)
     ready.run(f"kill -9 {worker}")
-
-    def again() -> bool:
-        now = ready.status()
-        return now["ready"] is True and now["generation"] != before["generation"]
-
-    eventually(again, within=60, every=0.1)
-    status = ready.status()
+    status = ready_again(ready, before["generation"])
     assert status["restarts"]["by_reason"]["crash"] == 1
     assert status["last_exit"]["code"] == 0
     assert len(ready.engines()) == 1
@@ -46,13 +40,37 @@ def test_stop_leaves_an_empty_control_group(ready: Container) -> None:
 
 def test_stop_in_the_middle_of_a_start(service: Container) -> None:
     """A stop wins over a start that would take minutes."""
-    text = CONFIG.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "120"}\n    log_file:')
-    service.write("/etc/vllm-supervisor/config.yaml", text)
+    service.write("/etc/vllm-supervisor/config.yaml", SLOW)
     service.run("systemctl start vllm-supervisor")
     eventually(service.engines, within=20, what="an engine core")
     service.run("systemctl stop vllm-supervisor")
     assert service.processes() == []
     assert service.show("Result") == "success"
+
+
+def test_restart_in_the_middle_of_a_start(service: Container) -> None:
+    """`systemctl restart` while the weights load: the half-started engine is gone before the next is launched."""
+    service.write("/etc/vllm-supervisor/config.yaml", SLOW)
+    service.run("systemctl start vllm-supervisor")
+    (first,) = eventually(service.engines, within=20, what="an engine core")
+    service.write("/etc/vllm-supervisor/config.yaml", CONFIG)
+    service.run("systemctl restart vllm-supervisor")
+    service.wait_ready()
+    engines = service.engines()
+    assert len(engines) == 1
+    assert first not in engines
+    assert service.show("NRestarts") == "0"
+
+
+def test_killed_api_server_takes_its_orphans_along(ready: Container) -> None:
+    """kill -9 of vLLM's own process: what it leaves behind is ended before the next engine is launched."""
+    before = ready.status()
+    (core,) = ready.engines()
+    ready.run(f"kill -9 {before['pid']}")
+    status = ready_again(ready, before["generation"])
+    assert status["last_exit"]["signal"] in (9, "SIGKILL")
+    assert ready.engines() != [core]
+    assert len(ready.engines()) == 1
 
 
 def test_killed_daemon_comes_back_with_one_engine(ready: Container) -> None:
@@ -95,6 +113,7 @@ def test_child_has_no_notify_socket(ready: Container) -> None:
     assert "NOTIFY_SOCKET" not in names
     assert "INVOCATION_ID" not in names
     assert "RUNTIME_DIRECTORY" not in names
+    assert "CREDENTIALS_DIRECTORY" not in names
     assert "SUPERVISED_ENGINE" in names
 
 
