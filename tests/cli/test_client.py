@@ -53,6 +53,17 @@ def test_status_while_starting_and_blocked(daemon: FakeDaemon, capsys: pytest.Ca
     assert "base url" not in out
 
 
+@pytest.mark.parametrize(("verdict", "shown"), [("busy", False), ("suspect", True), ("blind", True), (None, False)])
+def test_status_tells_what_is_wrong_with_the_stepping(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], verdict: str | None, shown: bool
+) -> None:
+    """With its evidence; what is right is no news."""
+    daemon.statuses = [state("ready", liveness={"verdict": verdict, "evidence": "canaries are refused (HTTP 401)"})]
+    assert main(["status"]) == 0
+    row = f"liveness   {verdict}: canaries are refused (HTTP 401)\n"
+    assert (row in capsys.readouterr().out) is shown
+
+
 def test_status_of_a_daemon_of_another_version(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     """Keys that are not there are not missed."""
     daemon.statuses = [{"state": "ready", "ready": True}]

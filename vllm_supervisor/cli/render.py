@@ -23,6 +23,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("base url", status.get("base_url") if status.get("ready") else None),
         ("blocked", _reason(status.get("blocker"))),
         ("failed", status.get("fail_why")),
+        ("liveness", _liveness(status.get("liveness") or {})),
         ("load", _load(status.get("load") or {})),
         ("restarts", _restarts(status.get("restarts") or {})),
         ("last exit", last_exit(status)),
@@ -97,6 +98,13 @@ def _restarts(restarts: Status) -> str | None:
     reasons = [f"{count} {name}" for name, count in (restarts.get("by_reason") or {}).items() if count]
     counted = f"{restarts.get('total', 0)}" + (f" ({', '.join(reasons)})" if reasons else "")
     return f"{counted}, {restarts.get('consecutive', 0)} failures in a row"
+
+
+def _liveness(liveness: Status) -> str | None:
+    """Say what is wrong with the engine's stepping; what is right is no news."""
+    if liveness.get("verdict") not in ("suspect", "stuck", "blind", "dead"):
+        return None
+    return _join(liveness["verdict"], liveness.get("evidence"), between=": ")
 
 
 def _load(load: Status) -> str | None:
