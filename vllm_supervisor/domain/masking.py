@@ -9,6 +9,9 @@ from vllm_supervisor.domain.spec import LaunchSpec
 _NOT_SECRET = ("tokenizer", "tokens", "token-ids", "token-threshold", "keyfile")
 """Parts of vLLM's own flags that match the marks of a secret and are none: `--max-num-batched-tokens`."""
 
+_ALWAYS_SECRET = ("password", "secret")
+"""Not `--ssl-keyfile-password`, though."""
+
 _MIN_SECRET = 4
 """Shorter values are not searched for inside others: masking every `1` would hide everything."""
 
@@ -17,6 +20,10 @@ _MIN_NAMED = 8
 
 _LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )[^\s'\"]+|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)")
 """Tokens by their form, and the credentials of a URL."""
+_IN_JSON = re.compile(r'("[^"]*(?:key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
+"""A secret by its name inside an argument that is JSON."""
+_MAY_LOOK_SECRET = ("hf_", "sk-", "api_org_", "Bearer ", "://")
+"""What every match holds. A line without it is not searched: a megabyte takes milliseconds, not a third of a second."""
 
 
 class Mask:
@@ -51,11 +58,14 @@ class Mask:
 
     def value(self, text: str) -> str:
         """Return a word of the configuration without the secrets in it."""
-        return _replaced(text, self._known)
+        return _LOOKS_SECRET.sub(MASK, _IN_JSON.sub(rf'\1"{MASK}"', _replaced(text, self._known)))
 
     def text(self, text: str) -> str:
         """Return text from anywhere (a log, a command line) without anything that is a secret or looks like one."""
-        return _LOOKS_SECRET.sub(MASK, _replaced(text, self._all))
+        lines = _replaced(text, self._all).split("\n")
+        return "\n".join(
+            _LOOKS_SECRET.sub(MASK, line) if any(mark in line for mark in _MAY_LOOK_SECRET) else line for line in lines
+        )
 
 
 def _longest_first(values: Iterable[str]) -> tuple[str, ...]:
@@ -80,4 +90,6 @@ def _option_values(argv: Iterable[str]) -> Iterable[str]:
 
 def _names_secret(name: str) -> bool:
     option = name.lower().replace("_", "-")
+    if any(part in option for part in _ALWAYS_SECRET):
+        return True
     return is_secret_name(name) and not any(part in option for part in _NOT_SECRET)
