@@ -18,18 +18,39 @@ from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
 from vllm_supervisor.adapters import http1, logs, logtail, rotation, selfcheck, sockets, systemd
+from vllm_supervisor.adapters.bundles import StoredBundles
+from vllm_supervisor.adapters.cgroup import CgroupOomCounter
+from vllm_supervisor.adapters.compilecache import TorchCompileCache
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
+from vllm_supervisor.adapters.enginelog import EngineLog
+from vllm_supervisor.adapters.gpu import NvmlGpus
+from vllm_supervisor.adapters.logreader import GenerationLog
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
+from vllm_supervisor.adapters.remains import SharedMemory
+from vllm_supervisor.adapters.starthistory import HistoryFile
+from vllm_supervisor.adapters.startsigns import EngineSigns
+from vllm_supervisor.adapters.trackrecord import StoredTrackRecord
 from vllm_supervisor.config.plan import ControlPlan, Plan
+from vllm_supervisor.domain.configuration import fingerprint
+from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.domain.spec import JOURNAL
+from vllm_supervisor.domain.startup import arguments_digest
 from vllm_supervisor.errors import SupervisorError
-from vllm_supervisor.ports import Level, Note, Observer, Request
+from vllm_supervisor.ports import EvidenceCollector, Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api
+from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.headline import Headline
+from vllm_supervisor.runtime.liveness import LivenessWatch
+from vllm_supervisor.runtime.postmortem import Instruments, PostMortem
 from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.startup import Senses, StartWatch
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
+from vllm_supervisor.runtime.work import Companions
+
+LOOK_FACTOR = 3
+"""How much longer than a health probe a look at `/metrics` may take: saturation must not pass for silence."""
 
 
 def main(plan: Plan) -> int:
@@ -149,7 +170,7 @@ class Daemon:
         recorder = Recorder(clock.wall)
         log_observer = logs.LogObserver(self._logger)
         self._prometheus = PrometheusObserver(__version__, clock.now())
-        headline = Headline(self._notifier.status)
+        headline = Headline(self._notifier.status, lambda: supervisor.facts)
         observers: list[Observer] = [recorder, log_observer, self._prometheus, headline]
 
         def note(message: Note) -> None:
@@ -159,6 +180,10 @@ class Daemon:
         self._rotation = rotation.Rotation(plan.launch.log_file, plan.log.max_bytes, plan.log.keep)
         launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note, rotate=self._rotation.at_rest)
         client = HttpEngineClient(spec)
+        ground = Ground(gpus := NvmlGpus(plan.launch.env))
+        post_mortem = self._post_mortem(gpus, ground, recorder, clock, note)
+        start_watch = self._start_watch(gpus, clock, note, post_mortem)
+        observers += [start_watch, post_mortem]
         supervisor = Supervisor(
             launcher,
             client,
@@ -166,16 +191,79 @@ class Daemon:
             plan.policy,
             observers,
             clock,
+            companions=self._companions(client, clock, start_watch, post_mortem, ground),
             last_generation=launcher.last_generation(),
         )
 
         def exposition() -> bytes:
             described = supervisor.facts.described
             self._prometheus.described(spec.model, spec.revision, described.version if described else None)
+            moved, watched = supervisor.facts.moved, supervisor.facts.watched
+            self._prometheus.started_so_far(moved.ratio if moved else 0.0)
+            at = clock.wall() - (clock.now() - watched.stepped_at) if watched else None
+            self._prometheus.progressed(at, watched.canary if watched else None)
             return self._prometheus.exposition(clock.now())
 
         admins = {0, os.geteuid(), *plan.control.admins}
         return supervisor, Api(supervisor, recorder, LogFile(plan.launch.log_file), exposition, admins)
+
+    def _post_mortem(
+        self, gpus: NvmlGpus, ground: Ground, recorder: Recorder, clock: Clock, note: Callable[[Note], None]
+    ) -> PostMortem:
+        """Return what finds out why an engine ended."""
+        launch, state_dir = self._plan.launch, Path(self._plan.state_dir)
+        tools = Instruments(
+            log=GenerationLog(launch.log_file, Mask(launch).text),
+            oom=CgroupOomCounter(),
+            gpus=gpus,
+            ground=ground,
+            history=StoredTrackRecord(state_dir, fingerprint(launch)),
+            cache=TorchCompileCache(launch.env, launch.log_file),
+            remains=SharedMemory(),
+            bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall),
+        )
+        return PostMortem(tools, clock.wall, note)
+
+    def _start_watch(
+        self, gpus: NvmlGpus, clock: Clock, note: Callable[[Note], None], evidence: EvidenceCollector
+    ) -> StartWatch:
+        """Return what watches starts."""
+        plan, launch = self._plan, self._plan.launch
+        return StartWatch(
+            Senses(lambda engine: EngineLog(launch.log_file, engine.log_start), EngineSigns(launch), gpus, evidence),
+            HistoryFile(Path(plan.state_dir) / "history.json", note),
+            model=launch.model,
+            arguments=arguments_digest(launch.argv),
+            stall_timeout=plan.policy.stall_timeout,
+            now=clock.now,
+        )
+
+    def _companions(
+        self,
+        client: HttpEngineClient,
+        clock: Clock,
+        start_watch: StartWatch,
+        post_mortem: PostMortem,
+        ground: Ground,
+    ) -> Companions:
+        """Return what accompanies an engine besides its probes."""
+        plan = self._plan
+        watch_liveness = LivenessWatch(
+            client,
+            plan.liveness,
+            clock.now,
+            look_timeout=LOOK_FACTOR * plan.engine.probe_timeout,
+            evidence=post_mortem,
+            count=partial(self._prometheus.probed, "canary"),
+        )
+        return Companions(
+            watch_start=start_watch.watch,
+            watch_liveness=watch_liveness,
+            steps=lambda: watch_liveness.steps,
+            examine=post_mortem.examine,
+            accompany=post_mortem.accompany,
+            clear_ground=ground.clear,
+        )
 
     def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:
         def counted(request: Request, status: int, seconds: float) -> None:

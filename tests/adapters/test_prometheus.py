@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.domain import machine
+from vllm_supervisor.domain.diagnosis import CLASSES
 from vllm_supervisor.domain.messages import (
     Cleared,
     DeadlinePassed,
@@ -40,6 +41,7 @@ NAMES = {
     "probe_duration_seconds": "histogram",
     "probe_results_total": "counter",
     "stop_duration_seconds": "gauge",
+    "gpu_release_wait_seconds": "gauge",
     "canary_duration_seconds": "gauge",
     "last_progress_timestamp_seconds": "gauge",
     "control_requests_total": "counter",
@@ -125,7 +127,8 @@ def test_every_fixed_label_value_is_there_from_the_start(life: Life) -> None:
     assert [seen["state_seconds_total", (state,)] for state in states] == [1, 0, 0, 0, 0, 0, 0]
     for reason in ("crash", "hang", "unhealthy", "startup_stall", "requested", "config"):
         assert seen["restarts_total", (reason,)] == 0
-    assert seen["engine_exits_total", ("unknown",)] == 0
+    for cls in (*CLASSES, "unknown"):
+        assert seen["engine_exits_total", (cls,)] == 0
     for outcome in Outcome:
         assert seen["probe_results_total", ("health", outcome.value)] == 0
 
@@ -151,10 +154,10 @@ def test_state_seconds_run_on_between_events(life: Life) -> None:
     assert sum(value for (name, _), value in seen.items() if name == "state_seconds_total") == 50
 
 
-def test_a_crash_is_an_exit_a_failure_and_a_restart_once_relaunched(life: Life) -> None:
-    """The exit counts at once; the restart when it is made; exit 0 is a failure as any other."""
+def test_a_crash_is_a_failure_and_a_restart_once_relaunched(life: Life) -> None:
+    """The failure counts at once; the restart when it is made; exit 0 is a failure as any other."""
     life.at(100.0, StartAsked()).launched(100.0).ready(110.0).gone(120.0)
-    assert (life["engine_exits_total", "unknown"], life["consecutive_failures"]) == (1, 1)
+    assert life["consecutive_failures"] == 1
     assert (life["state", "backoff"], life["restarts_total", "crash"]) == (1, 0)
     due = life.state.deadline
     assert due is not None
@@ -163,11 +166,36 @@ def test_a_crash_is_an_exit_a_failure_and_a_restart_once_relaunched(life: Life) 
     assert (life["restarts_total", "crash"], life["starts_total"], life["backoff_seconds"]) == (1, 2, 0)
 
 
-def test_a_requested_restart_is_no_exit_and_no_failure(life: Life) -> None:
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        pytest.param("oom_runtime", "oom_runtime", id="a class"),
+        pytest.param("unknown", "unknown", id="no cause found"),
+        pytest.param("new_word", "unknown", id="a word that is none of the vocabulary"),
+        pytest.param(None, "unknown", id="nothing"),
+    ],
+)
+def test_an_end_counts_by_its_class(life: Life, told: str | None, counted: str) -> None:
+    """The diagnosis counts an end nobody asked for, and the label's values stay a fixed set."""
+    before = figures(life.observer, 100.0)
+    life.observer.noted(Note("engine_diagnosed", fields={"class": told}))
+    after = figures(life.observer, 100.0)
+    changed = {key: value for key, value in after.items() if before.get(key) != value and "process" not in key[0]}
+    assert changed == {("engine_exits_total", (counted,)): 1}
+
+
+def test_the_wait_for_gpus(life: Life) -> None:
+    """The last wait, and no sample where there was none."""
+    assert ("gpu_release_wait_seconds", ()) not in figures(life.observer, 100.0)
+    life.observer.noted(Note("gpu_released", fields={"seconds": 3.5}))
+    assert life["gpu_release_wait_seconds"] == 3.5
+
+
+def test_a_requested_restart_is_no_failure(life: Life) -> None:
     """What an operator asked for is counted under `requested` and nowhere else; the stop has its duration."""
     life.at(100.0, StartAsked()).launched(100.0).ready(110.0)
     life.at(120.0, RestartAsked(drain=False)).gone(124.0).launched(124.0)
-    assert (life["restarts_total", "requested"], life["engine_exits_total", "unknown"]) == (1, 0)
+    assert life["restarts_total", "requested"] == 1
     assert (life["consecutive_failures"], life["stop_duration_seconds"]) == (0, 4)
 
 
@@ -181,14 +209,13 @@ def test_a_stop_is_measured_to_the_last_member(life: Life) -> None:
     assert life.state.phase is Phase.KILLING
     life.at(161.0, LeaderExited(life.generation, ExitStatus(signal=9))).at(161.5, GroupEmpty(life.generation))
     assert life["stop_duration_seconds"] == 31.5
-    assert life["engine_exits_total", "unknown"] == 1
 
 
 def test_stale_facts_count_nothing(life: Life) -> None:
     """Facts about an earlier generation are dropped by the machine, and here."""
     life.at(100.0, StartAsked()).launched(100.0)
     life.at(101.0, Spawned(life.generation - 1, 9), LeaderExited(life.generation - 1, ExitStatus(code=1)))
-    assert (life["starts_total"], life["engine_exits_total", "unknown"]) == (1, 0)
+    assert life["starts_total"] == 1
 
 
 def test_restart_reason_needs_to_be_one(life: Life) -> None:
