@@ -54,7 +54,7 @@ def watched(limits: Limits = LIMITS, evidence: Collector | None = None) -> tuple
         evidence=evidence,
         count=lambda outcome, seconds: canaries.append((outcome, seconds)),
     )
-    house.supervisor._companions = Companions(watch_liveness=watch)
+    house.supervisor._companions = Companions(watch_liveness=watch, steps=lambda: watch.steps)
     house.client.metrics_is = IDLE
     return house, canaries
 
@@ -123,6 +123,7 @@ async def test_an_engine_that_froze_while_idle_is_found_within_timeout_and_inter
         assert await condemned_after(house, anyio.current_time()) <= 120 + 30 + 1
         [(at, cause, detail)] = collector.asked
         assert cause is Cause.HANG
+        await house.observer.until(lambda: engine.signals)
         assert at + 0.5 == pytest.approx(engine.signals[0][0], abs=0.01)
         assert "canary is unanswered" in detail
         assert canaries[-1][0] is Outcome.OK, "the one in flight was not counted as late: it was proof"
@@ -255,6 +256,23 @@ async def test_without_counters_a_late_canary_is_suspect_unless_load_proves_it()
                 await anyio.sleep(1000)
                 assert verdict(house) == "suspect"
                 assert house.phase is Phase.READY
+
+
+async def test_a_saturated_api_server_is_busy_and_not_unhealthy() -> None:
+    """`/health` times out, and so does `/metrics` for the probe; the watch waits longer for it, and sees steps."""
+    house, _ = watched()
+    house.client.stepping = True
+    async with house.run():
+        await house.started()
+        house.client.health_is = Outcome.TIMEOUT
+        house.client.calls.takes |= {"health": 10, "metrics": 10, "scrape": 20}
+        house.client.metrics_next = [None] * 1000
+        await anyio.sleep(1000)
+        assert house.phase is Phase.READY
+        assert Phase.UNHEALTHY not in house.observer.phases
+        assert verdict(house) in ("alive", "busy")
+        house.client.frozen = True
+        await house.until(Phase.UNHEALTHY, within=120)
 
 
 async def test_mode_none_sends_nothing() -> None:

@@ -69,6 +69,8 @@ class LivenessWatch:
         self.look_timeout = look_timeout
         self.evidence = evidence
         self.count = count
+        self.steps = 0
+        """How often an engine was seen to step, ever."""
 
     async def __call__(self, engine: Engine, post: Post) -> None:
         """Watch until cancelled, or until the engine is condemned."""
@@ -88,6 +90,7 @@ class _Round:
         self._engine = engine
         self._post = post
         self._series = begin(watch.now())
+        self._stepped_at = self._series.stepped_at
         self._canary_scope = anyio.CancelScope()
         self._canary_seconds: float | None = None
         self._asks_suspended = True
@@ -155,6 +158,8 @@ class _Round:
 
     def _judge(self) -> Judgement:
         judgement = judge(self._series, self._limits, self._now())
+        self._watch.steps += self._series.stepped_at != self._stepped_at
+        self._stepped_at = self._series.stepped_at
         verdict, generation = judgement.verdict, self._engine.generation
         self._post(
             Watched(generation, verdict, judgement.evidence, self._series.stepped_at, self._canary_seconds),

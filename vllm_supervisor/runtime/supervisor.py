@@ -212,7 +212,7 @@ class Supervisor:
 
     def _take(self, engine: Engine) -> None:
         self._engine = engine
-        self._prober = tasks.Prober(engine, self._client, self.spec, self.post)
+        self._prober = tasks.Prober(engine, self._client, self.spec, self.post, self._companions.steps)
 
     async def _next(self) -> Mail:
         """Return what comes next: answers to our own orders, then deadlines, then the mailbox in order."""

@@ -81,13 +81,19 @@ def told(where: str, post: Post) -> Iterator[None]:
 
 
 class Prober:
-    """Asks one generation's engine. Keeps the last look at its counters, by which slow is told from dead."""
+    """Asks one generation's engine. Keeps the last look at its counters, by which slow is told from dead.
 
-    def __init__(self, engine: Engine, client: EngineClient, spec: EngineSpec, post: Post) -> None:
+    `steps` counts the steps that somebody else saw, who waits longer for `/metrics` than a probe does.
+    """
+
+    def __init__(
+        self, engine: Engine, client: EngineClient, spec: EngineSpec, post: Post, steps: Callable[[], int] = int
+    ) -> None:
         self._engine = engine
         self._client = client
         self._spec = spec
         self._post = post
+        self._steps = steps
         self._generation = engine.generation
         self._last: EngineMetrics | None = None
         self._told: set[str] = set()
@@ -161,10 +167,10 @@ class Prober:
             await self._probe()
 
     async def _probe(self) -> None:
+        before, steps = self._last, self._steps()
         probe = await self._client.health()
-        before = self._last
         after = await self._look()
-        if probe.outcome is Outcome.TIMEOUT and moved(before, after):
+        if probe.outcome is Outcome.TIMEOUT and (moved(before, after) or self._steps() > steps):
             probe = replace(probe, outcome=Outcome.BUSY)
         self._post(Probed(self._generation, probe.outcome, probe.latency, probe.detail))
 
