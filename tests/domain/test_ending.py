@@ -1,0 +1,141 @@
+"""How an end is understood: what was ours, what was its own, and what the operator is told."""
+
+import pytest
+
+from tests.domain.situations import POLICY, Word, cleared, deadline, go, group_empty, probed, served, situation, spawned
+from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
+from vllm_supervisor.domain.ending import Ending, context, heard, judge
+from vllm_supervisor.domain.machine import step
+from vllm_supervisor.domain.messages import (
+    Adopted,
+    Condemned,
+    DeadlinePassed,
+    Event,
+    LeaderExited,
+    RestartAsked,
+    StartAsked,
+    StopAsked,
+)
+from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, State, Verdict
+
+READY = (cleared, spawned, served)
+DEAD = (probed(Outcome.ERROR),) * 3
+SILENT = (probed(Outcome.TIMEOUT),) * 3
+
+
+def exits(code: int | None = None, signal: int | None = None) -> Word:
+    return lambda state: LeaderExited(state.generation, ExitStatus(code, signal))
+
+
+def condemned(cause: Cause) -> Word:
+    return lambda state: Condemned(state.generation, cause, "the evidence")
+
+
+def lived(*words: Word | Event, begin: str = "clearing") -> Ending:
+    """Return what is known after the machine heard `words`."""
+    state = situation(begin)
+    ending = Ending(state.generation)
+    for word in words:
+        event = word(state) if callable(word) else word
+        now = state.deadline if isinstance(event, DeadlinePassed) and state.deadline is not None else 1000.0
+        after, _ = step(state, event, now, POLICY, 0.5)
+        ending = heard(ending, state, event, after)
+        state = after
+    return ending
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param((*READY, exits(0)), Context(exit_code=0, was_ready=True), id="exit 0, unasked"),
+        pytest.param((cleared, spawned, exits(2)), Context(exit_code=2, was_ready=False), id="exit 2 while starting"),
+        pytest.param((*READY, exits(None, 9)), Context(signal=9, was_ready=True), id="killed by somebody else"),
+        pytest.param(
+            (*READY, exits(1), deadline), Context(exit_code=1, was_ready=True), id="the rest is killed by us afterwards"
+        ),
+        pytest.param(
+            (*READY, condemned(Cause.HANG), exits(0)), Context(was_ready=True, observed=Observed.HANG), id="a hang"
+        ),
+        pytest.param(
+            (*READY, condemned(Cause.HANG), deadline, exits(None, 9)),
+            Context(was_ready=True, observed=Observed.HANG, killed_by_us=True),
+            id="a hang that had to be killed",
+        ),
+        pytest.param(
+            (cleared, spawned, condemned(Cause.STARTUP_STALL), exits(0)),
+            Context(was_ready=False, observed=Observed.STARTUP_HANG),
+            id="a start without progress",
+        ),
+        pytest.param(
+            (cleared, spawned, deadline, exits(0)),
+            Context(was_ready=False, observed=Observed.STARTUP_TIMEOUT),
+            id="a start that took too long",
+        ),
+        pytest.param(
+            (*READY, *SILENT, deadline, deadline, exits(None, 9)),
+            Context(was_ready=True, killed_by_us=True),
+            id="unhealthy, silent, killed: the deaths in its log are our doing",
+        ),
+        pytest.param(
+            (*READY, *DEAD, deadline, deadline, exits(None, 9)),
+            Context(was_ready=True),
+            id="unhealthy, dead, killed: its log tells of its own death",
+        ),
+    ],
+)
+def test_what_the_diagnosis_is_told(words: tuple[Word | Event, ...], expected: Context) -> None:
+    """A status counts only where the engine ended by itself, and our own kill is named as ours."""
+    ending = lived(*words)
+    assert ending.unasked
+    assert context(ending) == expected
+
+
+def test_what_lies_beside() -> None:
+    """The OOM counter and Xids are handed on."""
+    seen = context(lived(*READY, exits(None, 9)), 1, (79,))
+    assert (seen.oom_kills, seen.xids) == (1, (79,))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((*READY, StopAsked(drain=False), exits(0)), id="a stop"),
+        pytest.param((*READY, StopAsked(), exits(1)), id="an exit during the drain"),
+        pytest.param((*READY, RestartAsked(drain=False), deadline, exits(None, 9)), id="a restart that needed SIGKILL"),
+    ],
+)
+def test_what_was_asked_for_is_no_failure(words: tuple[Word | Event, ...]) -> None:
+    """Whatever the status, and however it was reached."""
+    assert not lived(*words).unasked
+
+
+def test_a_leftover_is_no_failure() -> None:
+    """An engine of an earlier daemon was not ours to keep."""
+    assert not lived(Adopted(9, 99, leader_alive=True), exits(1), begin="stopped").unasked
+
+
+def test_an_operator_who_cannot_wait() -> None:
+    """A start while the dead engine is cleared away does not make its end one that was asked for."""
+    assert lived(*READY, exits(1), StartAsked()).cause is Cause.CRASH
+
+
+def test_every_generation_begins_anew() -> None:
+    """Nothing of the engine before is held against the next."""
+    ending = lived(*READY, condemned(Cause.HANG), deadline, exits(None, 9), group_empty, deadline)
+    assert ending == Ending(2)
+
+
+def test_the_line_for_the_operator() -> None:
+    """Cause, class, evidence and remedy in one line; a long evidence is cut."""
+    diagnosis = Diagnosis("bad_cli_argument", Retry.PERMANENT, "what happened", "e" * 1000, 7, "what to do")
+    verdict = judge(diagnosis, proven=True)
+    assert verdict == Verdict(
+        Retry.PERMANENT, f"what happened (bad_cli_argument): {'e' * 200}; what to do", proven=True
+    )
+    assert judge(None, proven=False) == Verdict(None, "", proven=False)
+
+
+def test_a_state_that_the_machine_never_saw() -> None:
+    """The first thing heard of another generation replaces what was known."""
+    state = go(situation("ready"), exits(1))
+    assert heard(Ending(99, Cause.HANG), State(), StartAsked(), state).generation == state.generation
