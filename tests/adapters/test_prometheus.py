@@ -292,3 +292,21 @@ def test_promtool_itself() -> None:
         ["promtool", "check", "metrics"], input=lively(), capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_phases_of_a_start_are_figures() -> None:
+    """Each has its duration, whatever else a note may say; the whole start's progress counts while it lasts."""
+    life = Life().at(101.0, StartAsked())
+    observer = life.observer
+    observer.noted(Note("start_phase", fields={"phase": "configuring", "before": "launching", "seconds": 13.5}))
+    observer.noted(Note("start_phase", fields={"phase": "configuring", "before": "flying", "seconds": 1.0}))
+    observer.noted(Note("start_finished", fields={"phases": {"launching": 13.5, "warming_up": 2.0, "flying": 1.0}}))
+    observer.noted(Note("start_finished", fields={"phases": None}))
+    observer.started_so_far(0.4)
+    told = figures(observer, 102.0)
+    assert told["phase_duration_seconds", ("launching",)] == 13.5
+    assert told["phase_duration_seconds", ("warming_up",)] == 2.0
+    assert ("phase_duration_seconds", ("flying",)) not in told
+    assert told["startup_progress_ratio", ()] == 0.4
+    life.at(103.0, StopAsked())
+    assert figures(observer, 104.0)["startup_progress_ratio", ()] == 0

@@ -65,7 +65,8 @@ def test_the_environment_of_the_child() -> None:
     }
     own = {"SPT_NOENV": "0", "VLLM_ENGINE_READY_TIMEOUT_S": "60"}
     assert launch.launch_spec(made(), own).env == own
-    assert launch.launch_spec(made(env={"VLLM_ENGINE_READY_TIMEOUT_S": 5}), own).env["VLLM_ENGINE_READY_TIMEOUT_S"] == "5"
+    configured = launch.launch_spec(made(env={"VLLM_ENGINE_READY_TIMEOUT_S": 5}), own).env
+    assert configured["VLLM_ENGINE_READY_TIMEOUT_S"] == "5"
 
 
 def test_what_the_start_watch_needs_to_find_the_weights() -> None:
