@@ -1,0 +1,211 @@
+"""The post-mortem in the loop: it names the cause, its word decides, and nothing of it holds up the next launch."""
+
+from dataclasses import dataclass
+
+import anyio
+import pytest
+
+from tests.fakes.engine import EngineScript, MemberScript
+from tests.fakes.house import House, build, wall
+from tests.fakes.instruments import FakeInstruments
+from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
+from vllm_supervisor.domain.messages import Condemned, RestartAsked, StartAsked, StopAsked
+from vllm_supervisor.domain.model import Cause, ExitStatus, Phase, Policy
+from vllm_supervisor.ports import Gpu, Level, Note
+from vllm_supervisor.runtime.postmortem import COMPILE_FAILURE, PostMortem
+from vllm_supervisor.runtime.work import Companions
+
+pytestmark = pytest.mark.anyio
+
+CRASHES = EngineScript(healthy_after=None, exits_after=5.0, status=ExitStatus(code=2))
+SERVES = EngineScript(healthy_after=5.0)
+
+
+def found(retry: Retry, cls: str = "bad_cli_argument") -> Diagnosis:
+    return Diagnosis(cls, retry, "what happened", "the evidence", 7, "what to do", ("engine_core_init_failed",))
+
+
+@dataclass
+class Morgue:
+    house: House
+    tools: FakeInstruments
+    post_mortem: PostMortem
+
+    def last_exit(self) -> dict[str, object]:
+        last = self.house.supervisor.status()["last_exit"]
+        assert isinstance(last, dict)
+        return last
+
+    def notes(self, kind: str) -> list[Note]:
+        return self.house.observer.noticed(kind)
+
+
+def morgue(*scripts: EngineScript, policy: Policy | None = None) -> Morgue:
+    tools = FakeInstruments()
+    notes: list[Note] = []
+    post_mortem = PostMortem(tools.all(), wall, notes.append)
+    companions = Companions(
+        examine=post_mortem.examine, accompany=post_mortem.accompany, clear_ground=tools.ground.clear
+    )
+    house = build(*scripts, policy=policy, more=(post_mortem,), companions=companions)
+    return Morgue(house, tools, post_mortem)
+
+
+async def test_a_cause_that_stays_ends_the_tries() -> None:
+    """Failed at the first end, and cause, evidence and remedy are in status, note and reason."""
+    m = morgue(CRASHES)
+    m.tools.log.found = found(Retry.PERMANENT)
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.until(Phase.FAILED)
+        assert m.house.state.fail_why == "what happened (bad_cli_argument): the evidence; what to do"
+        await m.house.a_moment()
+        assert m.last_exit()["diagnosis"] == found(Retry.PERMANENT).as_json()
+        assert m.last_exit()["bundle"] == "bundle-1"
+        (note,) = m.notes("engine_diagnosed")
+        assert note.level is Level.WARNING
+        assert note.fields == found(Retry.PERMANENT).as_json() | {"cause": Cause.CRASH}
+        assert m.tools.log.asked == [(0, Context(exit_code=2, was_ready=False))]
+
+
+async def test_a_configuration_that_was_ready_here_is_tried_again() -> None:
+    """The same verdict after it has once been ready is one of several tries."""
+    m = morgue(SERVES, CRASHES, policy=Policy(never_ready_limit=3))
+    m.tools.log.found = found(Retry.NEEDS_OPERATOR)
+    async with m.house.run():
+        (await m.house.started()).exit(signal=9)
+        await m.house.until(Phase.FAILED)
+        assert len(m.house.launcher.engines) == 4, "one that served and three that did not"
+        assert m.tools.record.proven
+
+
+async def test_an_end_without_a_cause_counts_as_unknown() -> None:
+    """It is told all the same, and the metric's class is unknown."""
+    m = morgue(CRASHES, SERVES)
+    async with m.house.run():
+        await m.house.started()
+        (note,) = m.notes("engine_diagnosed")
+        assert note.fields == {"class": "unknown", "cause": Cause.CRASH}
+        assert m.last_exit()["diagnosis"] is None
+        assert m.last_exit()["bundle"] == "bundle-1"
+
+
+@pytest.mark.parametrize("event", [StopAsked(drain=False), RestartAsked(drain=False)])
+async def test_what_was_asked_for_is_not_examined(event: StopAsked | RestartAsked) -> None:
+    """No diagnosis, no bundle; what the engine left is removed all the same."""
+    m = morgue(SERVES)
+    async with m.house.run():
+        engine = await m.house.started()
+        m.house.supervisor.post(event)
+        await m.house.observer.until(lambda: m.tools.remains.removals)
+        assert engine.gone
+        assert (m.tools.log.asked, m.tools.bundles.reports) == ([], [])
+        assert m.notes("engine_diagnosed") == []
+        await m.house.observer.until(lambda: m.notes("remains_removed"))
+
+
+async def test_the_oom_counter_and_xids_since_the_launch() -> None:
+    """What the kernel and the driver counted during this generation, not before it."""
+    m = morgue(SERVES)
+    m.tools.oom.count = 5
+    async with m.house.run():
+        engine = await m.house.started()
+        m.tools.oom.count = 6
+        m.tools.gpus.events = (79,)
+        engine.exit(signal=9)
+        await m.house.until(Phase.BACKOFF)
+        ((_, context),) = m.tools.log.asked
+        assert (context.oom_kills, context.xids, context.signal) == (1, (79,), 9)
+        ((_, report, _),) = m.tools.bundles.reports
+        assert report["oom_kills"] == 1
+
+
+async def test_a_hang_is_photographed_while_it_lives_and_examined_after() -> None:
+    """The collector sees the members; the examination knows what was observed, and that the kill was ours."""
+    stuck = EngineScript(healthy_after=5.0, leader=MemberScript("vllm", after_term=None))
+    m = morgue(stuck, SERVES)
+    m.tools.gpus.seen = [(Gpu(0, "card", 1, 2),)]
+    async with m.house.run():
+        engine = await m.house.started()
+        await m.post_mortem.collect(engine, Cause.HANG, "no step for 120 s")
+        m.house.supervisor.post(Condemned(1, Cause.HANG, "no step for 120 s"))
+        await m.house.until(Phase.BACKOFF)
+        ((generation, facts, members),) = m.tools.bundles.photographs
+        assert (generation, facts["cause"], facts["detail"]) == (1, "hang", "no step for 120 s")
+        assert facts["gpus"] == [{"index": 0, "name": "card", "used": 1, "total": 2, "holders": ()}]
+        assert [member.name for member in members] == ["vllm", "VLLM::EngineCore"]
+        assert m.tools.log.asked[0][1] == Context(was_ready=True, observed=Observed.HANG, killed_by_us=True)
+
+
+async def test_a_collector_never_raises_and_never_stays() -> None:
+    """A full disk, a defect, a disk that hangs: the engine is ended without a photograph."""
+    m = morgue(SERVES)
+    async with m.house.run():
+        engine = await m.house.started()
+        m.tools.calls.fail("photograph", OSError("full"), RuntimeError("defect"))
+        await m.post_mortem.collect(engine, Cause.HANG, "")
+        await m.post_mortem.collect(engine, Cause.HANG, "")
+        m.tools.calls.takes["photograph"] = 1000.0
+        before = anyio.current_time()
+        await m.post_mortem.collect(engine, Cause.HANG, "")
+        assert anyio.current_time() - before <= 15.0
+
+
+@pytest.mark.parametrize("broken", ["diagnose", "bundle", "remove", "ready", "move_aside", "gpus"])
+@pytest.mark.parametrize("how", ["raises", "hangs"])
+async def test_nothing_of_it_holds_up_the_next_launch(broken: str, how: str) -> None:
+    """Whatever fails or hangs, the end is told, the backoff is kept within seconds, and another engine serves."""
+    m = morgue(SERVES)
+    m.tools.log.found = found(Retry.TRANSIENT_ONCE, COMPILE_FAILURE)
+    async with m.house.run():
+        engine = await m.house.started()
+        if how == "raises":
+            m.tools.calls.fail(broken, *[OSError("broken")] * 3)
+        else:
+            m.tools.calls.takes[broken] = 1000.0 if broken != "gpus" else 1.0
+        engine.exit(1)
+        await m.house.observer.until(lambda: Phase.BACKOFF in m.house.observer.phases, within=10.0)
+        assert len(m.notes("engine_diagnosed")) == 1
+        await m.house.until(Phase.READY, within=60.0)
+        assert m.house.state.generation >= 2
+
+
+async def test_a_damaged_compile_cache_is_moved_once() -> None:
+    """Before the second start; not again, unless the configuration has been ready since."""
+    m = morgue(CRASHES, CRASHES, SERVES, policy=Policy(never_ready_limit=5))
+    m.tools.log.found = found(Retry.TRANSIENT_ONCE, COMPILE_FAILURE)
+    async with m.house.run():
+        engine = await m.house.started()
+        assert (engine.generation, m.tools.cache.moves) == (3, 1)
+        (note,) = m.notes("compile_cache_moved")
+        assert note.fields == {"to": ["aside-1"]}
+        engine.exit(1)
+        await m.house.until(Phase.BACKOFF)
+        assert m.tools.cache.moves == 2
+
+
+async def test_looks_at_the_members() -> None:
+    """Every second while starting, at readiness, then twice a minute; and not once the leader is gone."""
+    m = morgue(EngineScript(healthy_after=10.0))
+    async with m.house.run():
+        await m.house.started()
+        await m.house.a_moment()
+        starting = len(m.tools.remains.noted)
+        assert 10 <= starting <= 12
+        assert m.tools.remains.noted[-1] == frozenset({1000, 1001})
+        await anyio.sleep(300)
+        assert len(m.tools.remains.noted) - starting == 10
+
+
+async def test_the_diagnosis_comes_before_the_backoff() -> None:
+    """The verdict is there when the machine settles, and the time it took is within the pause."""
+    m = morgue(CRASHES)
+    m.tools.calls.takes["diagnose"] = 1.0
+    m.tools.log.found = found(Retry.TRANSIENT_ONCE)
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.until(Phase.BACKOFF)
+        assert m.house.state.verdict is not None
+        assert m.house.state.ended_at is not None
+        assert m.house.state.since - m.house.state.ended_at >= 1.0
+        assert m.house.state.deadline == m.house.state.ended_at + 1.5
