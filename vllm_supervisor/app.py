@@ -44,6 +44,7 @@ from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.headline import Headline
 from vllm_supervisor.runtime.liveness import LivenessWatch
 from vllm_supervisor.runtime.postmortem import Instruments, PostMortem
+from vllm_supervisor.runtime.readiness import ReadinessNotice
 from vllm_supervisor.runtime.recorder import Recorder
 from vllm_supervisor.runtime.startup import Senses, StartWatch
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
@@ -172,6 +173,8 @@ class Daemon:
         self._prometheus = PrometheusObserver(__version__, clock.now())
         headline = Headline(self._notifier.status, lambda: supervisor.facts)
         observers: list[Observer] = [recorder, log_observer, self._prometheus, headline]
+        if plan.ready_when == "engine":
+            observers.append(ReadinessNotice(self._notifier.ready, self._notifier.extend_timeout))
 
         def note(message: Note) -> None:
             for observer in observers:
@@ -296,7 +299,8 @@ class Daemon:
             host, port = self._metrics.getsockname()[:2]
             metrics = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
         self._logger.info("started", version=__version__, socket=self._control.path, metrics=metrics or None)
-        self._notifier.ready("control socket answers")
+        if self._plan.ready_when == "daemon":
+            self._notifier.ready("control socket answers")
         if not logs.under_journal(sys.stderr, os.environ):
             # For whoever started us by hand; a reader who left, or one who does not read, must not end or hold us.
             logs.Sink(sys.stdout).write(self._greeting(metrics))

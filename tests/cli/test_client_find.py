@@ -26,6 +26,13 @@ def system(tmp_path: Path) -> str:
     return str(tmp_path / "run")
 
 
+def test_a_variable_that_only_the_daemon_has_is_no_matter(tmp_path: Path) -> None:
+    """A client needs the socket alone; the rest of the file may be beyond it."""
+    config = tmp_path / "c.yaml"
+    config.write_text("engine: {vllm: {log_file: '${ONLY_THE_UNIT_SETS_IT}'}}\ncontrol: {socket: '${PLACE}/x.sock'}\n")
+    assert find_socket(_args(config=str(config)), {"PLACE": "/from"}) == "/from/x.sock"
+
+
 def test_what_was_named_wins_in_this_order(system: str, tmp_path: Path) -> None:
     """The command line over the environment over the file over the usual places; named ones need not exist."""
     config = tmp_path / "c.yaml"

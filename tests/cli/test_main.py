@@ -68,7 +68,7 @@ def test_each_problem_of_a_configuration_is_a_line(tmp_path: Path, capsys: pytes
     """All at once, each with the program's name, status 2."""
     config = tmp_path / "c.yaml"
     config.write_text("engine: {vllm: {port: 99999, prot: 1}}\n")
-    assert main(["status", "-c", str(config)]) == 2
+    assert main(["check", str(config)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) >= 3
     assert all(line.startswith(f"vllm-supervisor: {config}:1: ") for line in lines)
@@ -94,7 +94,9 @@ def test_interrupt_is_quiet(tmp_path: Path) -> None:
     """^C while waiting is 130, as shells expect."""
     with fake_daemon(tmp_path) as daemon:
         daemon.statuses = [state("starting")]
-        command = [*COMMAND, "wait", "--socket", daemon.path]
+        # A test run in the background of a script ignores ^C, and so would its children.
+        heeding = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", heeding, *COMMAND, "wait", "--socket", daemon.path]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             eventually(lambda: daemon.requests)
             child.send_signal(signal.SIGINT)

@@ -491,9 +491,9 @@ def test_the_shipped_file_shows_every_key_at_its_default(tmp_path: Path) -> None
 
 def test_the_demo_loads(tmp_path: Path) -> None:
     """etc/demo.yaml is valid anywhere, without warnings, and keeps to one folder."""
-    loaded = load(ROOT / "etc/demo.yaml", environ={**HOME, "XDG_RUNTIME_DIR": str(tmp_path)})
+    loaded = load(ROOT / "etc/demo.yaml", environ={**HOME, "HOME": str(tmp_path)})
     assert loaded.warnings == ()
-    assert loaded.settings.engine.vllm.log_file == f"{tmp_path}/vllm-supervisor-demo/vllm.log"
+    assert loaded.settings.engine.vllm.log_file == f"{tmp_path}/.cache/vllm-supervisor-demo/vllm.log"
 
 
 KEYS = strategies.sampled_from(

@@ -1,7 +1,9 @@
 """The control socket answers in any state, and lets only those change the state who may."""
 
+import contextlib
 import json
 import os
+import socket
 import statistics
 import tempfile
 import threading
@@ -167,3 +169,20 @@ def test_what_is_not_understood_changes_nothing(pliable: Make) -> None:
         assert (path, rig.ask_engine(path, body)[0]) == (path, expected)
     assert rig.status()["generation"] == before["generation"]
     assert rig.status()["state"] == "ready"
+
+
+def test_followers_do_not_lock_anyone_out(pliable: Make) -> None:
+    """As many followers as there are places: `status`, and a stop, are answered all the same."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+    with contextlib.ExitStack() as stack:
+        for _ in range(70):
+            follower = stack.enter_context(socket.socket(socket.AF_UNIX))
+            follower.connect(str(rig.socket))
+            follower.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert follower.recv(12) == b"HTTP/1.1 200"
+            assert rig.status()["state"] == "ready"
+        assert rig.cli("status").returncode == 0
+        rig.post("stop")
+        rig.wait_state("stopped")

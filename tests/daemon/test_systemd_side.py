@@ -87,3 +87,17 @@ def test_the_kernel_takes_the_engine_before_the_daemon(make_rig: Make) -> None:
     own = int(Path(f"/proc/{rig.pid}/oom_score_adj").read_text())
     scores = {int(Path(f"/proc/{process.pid}/oom_score_adj").read_text()) for process in rig.members()}
     assert scores == {min(1000, own + 500)}
+
+
+def test_ready_when_the_engine_is(make_rig: Make, systemd: Listener) -> None:
+    """`systemd.ready_when: engine`: READY comes with the engine, and until then more time is asked for."""
+    rig = make_rig({"env": {"SIM_LOAD_SECONDS": "1"}}, systemd={"ready_when": "engine"})
+    rig.start(environ=systemd.environ)
+    rig.until(lambda: systemd.count("EXTEND_TIMEOUT_USEC=60000000") >= 1, what="EXTEND_TIMEOUT_USEC")
+    assert systemd.count("READY=1") == 0
+    rig.wait_state("ready")
+    rig.until(lambda: systemd.count("READY=1") == 1, what="READY")
+    generation = rig.status()["generation"]
+    rig.post("restart")
+    rig.wait_state("ready", after=generation)
+    assert systemd.count("READY=1") == 1

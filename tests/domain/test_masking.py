@@ -54,6 +54,19 @@ def test_argv_and_environment() -> None:
     )
 
 
+def test_a_password_of_a_key_file_json_and_urls() -> None:
+    """What a name marks as secret is masked, however it is wrapped; a key's file name is none."""
+    argv = (
+        "vllm", "--ssl-keyfile", "/k.pem", "--ssl-keyfile-password", "pw1", "--ssl-keyfile-password=pw2",
+        '{"api_key": "pw3", "n": "1"}', "http://me:pw4@host/x",
+    )  # fmt: skip
+    shown = Mask(LaunchSpec(argv, {}, None, "/dev/null", "h", 1)).argv()
+    assert shown == (
+        "vllm", "--ssl-keyfile", "/k.pem", "--ssl-keyfile-password", "***", "--ssl-keyfile-password=***",
+        '{"api_key": "***", "n": "1"}', "http://***@host/x",
+    )  # fmt: skip
+
+
 def test_a_secret_within_another() -> None:
     """The longer one goes first: no rest of it stays to be read."""
     spec = LaunchSpec(("vllm",), {}, None, "/dev/null", "h", 1, secrets=("abcd", "abcd-efgh"))

@@ -11,8 +11,31 @@ import pytest
 from tests.fakes.engine import EngineScript
 from tests.fakes.house import build, wall
 from tests.fakes.situations import IDLE
-from vllm_supervisor.domain.messages import Adopted, GroupEmpty, LeaderExited, Probed, Spawned, StopAsked
-from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, Phase, Process, State
+from vllm_supervisor.domain.machine import step
+from vllm_supervisor.domain.messages import (
+    Adopted,
+    Blocked,
+    DeadlinePassed,
+    Event,
+    GroupEmpty,
+    LeaderExited,
+    Probed,
+    Record,
+    Spawned,
+    StartAsked,
+    StopAsked,
+)
+from vllm_supervisor.domain.model import (
+    Blocker,
+    BlockerKind,
+    Cause,
+    ExitStatus,
+    Outcome,
+    Phase,
+    Policy,
+    Process,
+    State,
+)
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.ports import Level, Note
 from vllm_supervisor.runtime.recorder import CAPACITY, Recorder
@@ -255,3 +278,25 @@ async def test_a_follower_that_goes_away_leaves_nothing() -> None:
     assert recorder._changed.statistics().tasks_waiting == 0
     write(recorder, 1)
     assert seqs(recorder.entries()) == [1]
+
+
+async def test_a_launch_blocked_by_the_same_thing_is_told_once() -> None:
+    """A port taken for a night must not push what happened before out of the recorder."""
+    recorder = Recorder(lambda: 0.0)
+    policy, state = Policy(), State()
+    blocker = Blocker(BlockerKind.PORT, "held by pid 1", "stop it")
+    now = 0.0
+    for event in [StartAsked(), *(None for _ in range(40))]:
+        word: Event = event or (
+            DeadlinePassed() if state.phase is Phase.BACKOFF else Blocked(state.generation, blocker)
+        )
+        now = state.deadline if state.phase is Phase.BACKOFF and state.deadline else now + 1
+        before = state
+        state, effects = step(before, word, now, policy, 0.5)
+        recorder.stepped(before, word, state, now)
+        for effect in effects:
+            if isinstance(effect, Record):
+                recorder.recorded(effect)
+    events = [json.loads(line)["event"] for line in recorder.entries().splitlines()]
+    assert state.blocked > 10
+    assert events == ["start_asked", "phase_changed", "launch_blocked", "phase_changed"]

@@ -28,8 +28,8 @@ def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = No
     named = given[-1] if given else environ.get(VARIABLE)
     if named and "$" not in named:
         return os.path.expanduser(named)  # noqa: PTH111 - as above
-    if args.config:
-        return _of_file(args.config, args.set, environ)
+    if args.config and (found := _of_file(args.config, args.set, environ)):
+        return found
     tried = _usual(environ, system)
     for path in tried:
         if _exists(path):
@@ -61,10 +61,16 @@ def _of_instance(name: str, system: str) -> str:
     return f"{system}/{name}/{NAME}"
 
 
-def _of_file(path: str, sets: list[str], environ: Mapping[str, str]) -> str:
-    # YAML and pydantic cost a quarter of a second, and only this way needs them.
+def _of_file(path: str, sets: list[str], environ: Mapping[str, str]) -> str | None:
+    """Return the socket that a configuration names; None where it leaves that to the usual places."""
+    # YAML costs milliseconds and pydantic a quarter of a second, and only this way needs them.
     from pathlib import Path  # noqa: PLC0415 - see above
 
+    from vllm_supervisor.config.socketfile import UNCLEAR, configured_socket  # noqa: PLC0415 - see above
+
+    quick = configured_socket(Path(path), environ)
+    if quick != UNCLEAR:
+        return quick
     from vllm_supervisor.config.load import load  # noqa: PLC0415 - see above
     from vllm_supervisor.config.paths import control_socket  # noqa: PLC0415 - see above
 

@@ -162,5 +162,6 @@ def _overview() -> str:
 def _nearest(name: str) -> str:
     import difflib  # noqa: PLC0415 - only a typing error needs it
 
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    begun = [command for command in COMMANDS if command.startswith(name)]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.7)
     return f", perhaps {close[0]!r}" if close else ""

@@ -18,7 +18,9 @@ _MIN_SECRET = 4
 _MIN_NAMED = 8
 """Values known as secret by their variable's name alone: `XKB_KEYMAP=none` must not blank a word of English."""
 
-_LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )[^\s'\"]+|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)")
+_LOOKS_SECRET = re.compile(
+    r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )[^\s'\"]+|(?<=://)[^/@\s:]*:(?!\*\*\*@)[^/@\s]+(?=@)"
+)
 """Tokens by their form, and the credentials of a URL."""
 _IN_JSON = re.compile(r'("[^"]*(?:key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 """A secret by its name inside an argument that is JSON."""

@@ -9,6 +9,7 @@ import anyio
 
 from vllm_supervisor.domain.messages import (
     Adopted,
+    Blocked,
     Event,
     GroupEmpty,
     LeaderExited,
@@ -37,15 +38,23 @@ class Recorder:
         self._generation = 0
         self._changed = anyio.Event()
         self._failing = False
+        self._repeated = False
+        """The step led from one attempt that was blocked to the next, blocked by the same."""
 
     def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
         """Record operators' words, process facts, and the first probe of a run of failures."""
         self._generation = after.generation
+        self._repeated = before.blocker is not None and before.blocker == after.blocker and before.process is None
         if isinstance(event, ProcessEvent) and event.generation != before.generation:
             return
         match event:
             case StartAsked() | StopAsked() | RestartAsked() | ShutdownAsked():
                 self._append(_name(event), {"intent": after.intent.value})
+            case Blocked() if not self._repeated:
+                blocker = event.blocker
+                self._append(
+                    "launch_blocked", {"kind": blocker.kind.value, "why": blocker.why, "remedy": blocker.remedy}
+                )
             case Spawned() | Adopted():
                 self._append(_name(event), {"pid": event.pid})
             case LeaderExited() if before.leader_alive:
@@ -68,8 +77,13 @@ class Recorder:
             self._failing = failing
 
     def recorded(self, record: Record) -> None:
-        """Record a change of phase."""
+        """Record a change of phase.
+
+        Launches that the same thing blocks again and again are told once: in a night they would push out the story.
+        """
         self._generation = record.generation
+        if self._repeated and {record.before, record.after} == {Phase.STARTING, Phase.BACKOFF}:
+            return
         # A run of failures goes on from ready to unhealthy, and ends with the engine.
         self._failing = self._failing and record.after in (Phase.READY, Phase.UNHEALTHY)
         self._append(

@@ -27,7 +27,9 @@ class Standing(IntEnum):
     READING = 2
     STALLED = 3
     """The client does not read its answer."""
-    BUSY = 4
+    STREAMING = 4
+    """An answer without end: followers must not lock out who asks for the state."""
+    BUSY = 5
 
 
 class Owner(Protocol):
@@ -260,6 +262,7 @@ class Connection(asyncio.Protocol):
     async def _pour(self, body: AsyncIterator[bytes]) -> None:
         if self._ending or self._cut or self._server.draining:
             return
+        self._stand(Standing.STREAMING)
         async for piece in body:
             if piece:
                 self._write(self._http.send(h11.Data(data=piece)))
@@ -281,10 +284,11 @@ class Connection(asyncio.Protocol):
         resumed = self._resumed
         if resumed is None or resumed.done():
             return
+        standing = self.standing
         self._stand(Standing.STALLED)
         async with asyncio.timeout(within):
             await resumed
-        self._stand(Standing.BUSY)
+        self._stand(standing)
 
     # --- between requests, and the end
 

@@ -59,7 +59,8 @@ def shown(command: Iterable[str]) -> str:
             MASK if secret and not word.startswith("-") else f"{name}={MASK}" if names_secret and equals else word
         )
         secret = names_secret and not equals
-    text = " ".join(words)
+    # Anybody chooses his own command line: it must not break a line of ours, or colour a terminal.
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
