@@ -110,13 +110,13 @@ class StoredBundles:
                 fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
                 with os.fdopen(fd, "wb") as file:
                     file.write(data[-_MAX_FILE:] if name == "vllm.log" else data[:_MAX_FILE])
-        except OSError:
+        except OSError as error:
             # What was kept before (a photograph) stays.
             for path in written:
                 path.unlink(missing_ok=True)
             with suppress(OSError):
                 folder.rmdir()
-            raise
+            raise OSError(error.errno, error.strerror, str(folder)) from error
         self._prune(KEEP, MAX_BYTES)
 
     def _json(self, value: object) -> str:

@@ -1,0 +1,325 @@
+"""What the daemon makes of an end that nobody asked for: cause, decision, evidence, and what it clears away."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.daemon.conftest import real_vllm
+from tests.rig import Rig
+
+Make = Callable[..., Rig]
+
+BAD_FLAG = """\
+usage: vllm [-h] [-v] {chat,complete,serve,bench,collect-env,run-batch} ...
+vllm: error: unrecognized arguments: --no-such-flag
+"""
+RATE_LIMIT = """\
+(APIServer pid=7) INFO 05-01 10:00:00 [api_server.py:1] vLLM API server version 0.32.0
+Traceback (most recent call last):
+  File "/x/huggingface_hub/utils/_http.py", line 409, in hf_raise_for_status
+    response.raise_for_status()
+huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/m
+"""
+COMPILE = """\
+(APIServer pid=7) INFO 05-01 10:00:00 [api_server.py:1] vLLM API server version 0.32.0
+(EngineCore pid=8) INFO 05-01 10:00:01 [backends.py:1105] Using cache directory: {cache}/aaaa/rank_0_0/backbone \
+for vLLM's torch.compile
+(EngineCore pid=8) RuntimeError: vLLM failed to compile the model. The most likely reason for this is that a previous \
+compilation failed, leading to a corrupted compilation artifact.
+"""
+SOON = {"min_backoff": 0.05, "max_backoff": 0.1}
+
+
+def replay(rig: Rig, text: str, code: int = 1, **knobs: object) -> None:
+    """Have the next starts print `text` and exit with `code`."""
+    path = rig.folder / "replayed.log"
+    path.write_text(text)
+    rig.simulate(replay=path, exit_code=code, **knobs)
+
+
+def bundle(status: dict[str, Any]) -> Path:
+    path = status["last_exit"]["bundle"]
+    assert isinstance(path, str)
+    return Path(path)
+
+
+def diagnosed(rig: Rig, status: dict[str, Any], cls: str) -> dict[str, Any]:
+    """Return the diagnosis in the status, which is also in events, log and metrics."""
+    diagnosis: dict[str, Any] = status["last_exit"]["diagnosis"]
+    assert diagnosis["class"] == cls
+    event = rig.events("engine_diagnosed")[-1]
+    assert {name: event[name] for name in diagnosis} == diagnosis
+    assert f'"class": "{cls}"' in rig.daemon_log()
+    assert rig.metric(f'vllm_supervisor_engine_exits_total{{class="{cls}"}}') >= 1
+    return diagnosis
+
+
+def test_what_cannot_succeed_is_not_tried_again(pliable: Make) -> None:
+    """One start, `failed` at once, and the remedy wherever one looks; a start tries anew; the evidence is kept."""
+    rig = pliable({"restart": SOON})
+    replay(rig, BAD_FLAG, 2)
+    rig.start()
+    status = rig.wait_state("failed")
+    diagnosis = diagnosed(rig, status, "bad_cli_argument")
+    assert (diagnosis["retry"], diagnosis["line"] is not None) == ("permanent", True)
+    assert "--no-such-flag" in diagnosis["evidence"]
+    assert "`extra_args`" in diagnosis["action"]
+    assert diagnosis["action"] in status["fail_why"]
+    assert diagnosis["action"] in status["phase"]["detail"]
+    assert diagnosis["action"] in rig.cli("status").stdout
+    assert (status["generation"], status["last_exit"]["code"]) == (1, 2)
+    assert rig.metric("vllm_supervisor_starts_total") == 1
+    assert rig.cli("wait", "--timeout", "5").returncode == 5
+
+    folder = bundle(status)
+    assert folder.parent == rig.state_dir / "crashes"
+    assert json.loads((folder / "diagnosis.json").read_text()) == diagnosis
+    assert (folder / "vllm.log").read_text().endswith("--no-such-flag\n")
+    assert rig.events("bundle_written")[-1]["path"] == str(folder)
+
+    rig.post("start")
+    assert rig.wait_state("failed", after=1)["generation"] == 2
+    rig.simulate()
+    rig.post("start")
+    rig.wait_state("ready", after=2)
+
+
+def test_a_configuration_that_was_ready_here_is_given_more_tries(pliable: Make) -> None:
+    """Also by a later daemon; another configuration, or a damaged file, is judged as at first."""
+    rig = pliable({"restart": SOON | {"never_ready_limit": 2}})
+    rig.start()
+    rig.wait_state("ready")
+    proven = rig.state_dir / "proven.json"
+    rig.until(proven.exists, what="the configuration is noted as proven")
+    rig.stop()
+    replay(rig, BAD_FLAG, 2)
+    rig.start()
+    status = rig.wait_state("failed")
+    assert "2 starts in a row never got ready" in status["fail_why"]
+    assert "`extra_args`" in status["fail_why"]
+    assert rig.metric("vllm_supervisor_starts_total") == 2
+    rig.stop()
+
+    rig.config["engine"]["vllm"]["extra_args"] = ["--max-model-len", "512"]
+    rig.start()
+    rig.wait_state("failed")
+    assert rig.metric("vllm_supervisor_starts_total") == 1
+    rig.stop()
+
+    del rig.config["engine"]["vllm"]["extra_args"]
+    proven.write_text("{")
+    rig.start()
+    rig.wait_state("failed")
+    assert rig.metric("vllm_supervisor_starts_total") == 1
+
+
+def test_what_passes_by_itself_is_tried_without_end(pliable: Make) -> None:
+    """A rate limit at the hub never leads to `failed`, whatever never_ready_limit says."""
+    rig = pliable({"restart": SOON | {"never_ready_limit": 1}})
+    replay(rig, RATE_LIMIT)
+    rig.start()
+    rig.until(lambda: rig.status()["generation"] > 4, what="four starts that failed")
+    diagnosed(rig, rig.status(), "hf_rate_limit")
+    assert "failed" not in [event["after"] for event in rig.events("phase_changed")]
+    rig.simulate()
+    rig.wait_state("ready")
+
+
+def test_a_cause_that_nobody_knows(pliable: Make) -> None:
+    """It counts towards never_ready_limit, under the class unknown, and its evidence is kept all the same."""
+    rig = pliable({"restart": SOON | {"never_ready_limit": 2}})
+    replay(rig, "nothing that anybody has seen before\n", 7)
+    rig.start()
+    status = rig.wait_state("failed")
+    assert status["generation"] == 2
+    assert status["last_exit"]["diagnosis"] is None
+    assert rig.metric('vllm_supervisor_engine_exits_total{class="unknown"}') == 2
+    assert (bundle(status) / "vllm.log").read_text().count("nothing that anybody") == 1
+    assert len(list((rig.state_dir / "crashes").iterdir())) == 2
+
+
+def test_the_daemon_ends_where_it_is_told_to(pliable: Make) -> None:
+    """restart.exit_when_failed: status 10 after one start, and the last words name the remedy."""
+    rig = pliable({"restart": SOON | {"exit_when_failed": True}})
+    replay(rig, BAD_FLAG, 2)
+    rig.start(wait=False)
+    assert rig.wait_exit() == 10
+    assert "`extra_args`" in rig.daemon_log()
+
+
+def test_no_secret_in_anything_that_is_kept(pliable: Make) -> None:
+    """Keys that vLLM itself wrote to its log, and those in its command and environment, reach nothing of ours."""
+    secrets = {"api": uuid.uuid4().hex, "hub": uuid.uuid4().hex, "flag": uuid.uuid4().hex}
+    rig = pliable(
+        {
+            "restart": SOON,
+            "api_key": secrets["api"],
+            "env": {"HF_TOKEN": secrets["hub"]},
+            "extra_args": ["--hf-token", secrets["flag"]],
+        }
+    )
+    quoted = " ".join(f"{name}={value}" for name, value in secrets.items())
+    replay(rig, f"non-default args: {quoted}\nvllm: error: unrecognized arguments: --{secrets['hub']} {quoted}\n", 2)
+    rig.start()
+    status = rig.wait_state("failed")
+    _, events = rig.request("GET", "/v1/events")
+    texts = {"status": json.dumps(status), "events": events.decode(), "log": rig.daemon_log()}
+    texts |= {path.name: path.read_text() for path in bundle(status).iterdir()}
+    assert {"report.json", "diagnosis.json", "launch.json", "events.jsonl", "vllm.log"} <= texts.keys()
+    leaks = [(name, secret) for name, text in texts.items() for secret, value in secrets.items() if value in text]
+    assert leaks == []
+    assert "***" in texts["vllm.log"]
+    assert json.loads(texts["launch.json"])["env"]["HF_TOKEN"] == "***"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Put a file system without room at a path; where that needs root, a file is in the way instead."""
+    mounted: list[Path] = []
+
+    def fill(path: Path) -> None:
+        path.mkdir(parents=True)
+        mount = shutil.which("mount")
+        command = [str(mount), "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(path)]
+        if mount is None or os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+            path.rmdir()
+            path.write_text("in the way")
+        else:
+            mounted.append(path)
+
+    yield fill
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_full_disk_loses_the_bundle_and_not_the_restart(pliable: Make, small_disk: Callable[[Path], None]) -> None:
+    """The end is diagnosed, the next engine serves, and the loss is told."""
+    rig = pliable({"restart": SOON})
+    small_disk(rig.state_dir / "crashes")
+    replay(rig, RATE_LIMIT, fault_starts=1, state_dir=rig.folder / "sim")
+    rig.start()
+    status = rig.wait_state("ready", after=1)
+    diagnosed(rig, status, "hf_rate_limit")
+    assert status["last_exit"]["bundle"] is None
+    (event,) = rig.events("bundle_not_written")
+    assert str(rig.state_dir / "crashes") in event["why"]
+
+
+def test_a_hang_is_photographed_before_it_is_ended(pliable: Make) -> None:
+    """The bundle shows what each process was doing while it hung, and the status says that it hung."""
+    rig = pliable({"liveness": {"interval": 0.5, "timeout": 1.5}, "restart": SOON})
+    rig.simulate(freeze_after=0.5, fault_starts=1, state_dir=rig.folder / "sim")
+    rig.start()
+    status = rig.wait_state("ready", after=1, within=60)
+    assert status["restarts"]["by_reason"]["hang"] == 1
+    diagnosed(rig, status, "hang_health_ok")
+    folder = bundle(status)
+    processes = json.loads((folder / "processes.json").read_text())
+    assert {"vllm", "VLLM::EngineCor"} <= {process["name"] for process in processes}
+    assert all(process["threads"] for process in processes)
+    assert json.loads((folder / "photograph.json").read_text())["cause"] == "hang"
+    assert json.loads((folder / "report.json").read_text())["was_ready"] is True
+
+
+MAPPER = """
+import mmap, sys, time
+with open(sys.argv[1], "w+b") as file:
+    file.truncate(4096)
+    held = mmap.mmap(file.fileno(), 4096)
+    time.sleep(300)
+"""
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_what_a_killed_engine_leaves_is_removed(pliable: Make) -> None:
+    """Shared memory that its members had mapped, and the folder of its sockets; a stranger's stays."""
+    rig = pliable({"restart": SOON})
+    ours, foreign = (Path("/dev/shm", f"psm_{uuid.uuid4().hex[:12]}") for _ in range(2))
+    mapper = rig.folder / "mapper.py"
+    mapper.write_text(MAPPER)
+    rig.config["engine"]["vllm"]["launcher"] = rig.launch_script(f'{sys.executable} {mapper} {ours} & exec "$@"')
+    stranger = subprocess.Popen([sys.executable, str(mapper), str(foreign)])
+    try:
+        rig.start()
+        rig.wait_state("ready")
+        leader = psutil.Process(rig.leader())
+        sockets = Path(leader.environ()["VLLM_RPC_BASE_PATH"])
+        assert sockets.is_dir()
+        (sockets / str(uuid.uuid4())).touch()
+        rig.until(ours.exists, what="the engine's shared memory")
+        # Looked at once a second while starting and at readiness: give the look after the file was made its time.
+        rig.until(lambda: mapped_by_members(rig, ours), what="mapped")
+        rig.post("restart")
+        rig.wait_state("ready", after=1)
+        os.kill(rig.leader(), signal.SIGKILL)
+        rig.wait_state("ready", after=2)
+        rig.post("stop")
+        rig.wait_state("stopped")
+        assert not ours.exists()
+        assert not sockets.exists()
+        assert foreign.exists()
+        assert str(ours) in rig.events("remains_removed")[-1]["files"]
+    finally:
+        stranger.kill()
+        stranger.wait(10)
+        for path in (ours, foreign):
+            path.unlink(missing_ok=True)
+
+
+def mapped_by_members(rig: Rig, path: Path) -> bool:
+    return any(str(path) in Path(f"/proc/{member.pid}/maps").read_text() for member in rig.members())
+
+
+def test_a_damaged_compile_cache_is_moved_aside(pliable: Make, tmp_path: Path) -> None:
+    """Before the second start, this model's alone, once; and then the start counts like another."""
+    root = tmp_path / "cache"
+    for name in ("aaaa", "bbbb"):
+        (root / "torch_compile_cache" / name / "rank_0_0").mkdir(parents=True)
+    rig = pliable({"restart": SOON | {"never_ready_limit": 3}, "env": {"VLLM_CACHE_ROOT": str(root)}})
+    replay(rig, COMPILE.format(cache=root / "torch_compile_cache"))
+    rig.start()
+    status = rig.wait_state("failed")
+    diagnosed(rig, status, "torch_compile_failure")
+    assert status["generation"] == 3
+    (event,) = rig.events("compile_cache_moved")
+    assert [Path(moved).name.partition("-")[0] for moved in event["to"]] == ["aaaa"]
+    assert [path.name for path in (root / "torch_compile_cache").iterdir()] == ["bbbb"]
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("arguments", "code", "cls", "remedy"),
+    [
+        pytest.param(["--no-such-flag"], 2, "bad_cli_argument", "`extra_args`", id="a flag it does not know"),
+        pytest.param(
+            ["--max-model-len", "999999"], 1, "max_model_len_error", "--max-model-len", id="a length too long"
+        ),
+    ],
+)
+def test_on_real_vllm(make_rig: Make, arguments: list[str], code: int, cls: str, remedy: str) -> None:
+    """What real vLLM says of a wrong configuration is understood, and it is not started a second time."""
+    kit = real_vllm()
+    section = dict(kit.section)
+    base = [*section["extra_args"]]
+    if arguments[0] in base:
+        del base[base.index(arguments[0]) : base.index(arguments[0]) + 2]
+    rig = make_rig(section | {"extra_args": [*base, *arguments]})
+    rig.start()
+    status = rig.wait_state("failed", within=kit.ready_within)
+    diagnosis = diagnosed(rig, status, cls)
+    assert diagnosis["retry"] == "permanent"
+    assert remedy in diagnosis["action"]
+    assert remedy in status["fail_why"]
+    assert (status["generation"], status["last_exit"]["code"]) == (1, code)
+    assert (bundle(status) / "vllm.log").stat().st_size > 0
