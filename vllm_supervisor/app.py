@@ -54,6 +54,9 @@ LOOK_FACTOR = 3
 """How much longer than a health probe a look at `/metrics` may take: saturation must not pass for silence."""
 
 
+_NOTIFY_RETRY = 0.1
+
+
 def main(plan: Plan) -> int:
     """Run the daemon until it is told to end. Raises SupervisorError where it cannot begin."""
     normalize_signals()
@@ -138,6 +141,7 @@ class Daemon:
             await group.start(serve, [self._control.socket], api.control)
             if self._metrics is not None:
                 await group.start(serve, [self._metrics], api.public)
+            group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
             if self._plan.launch.log_file != JOURNAL:
                 group.start_soon(rotation.keep, self._rotation, supervisor.post)
@@ -152,6 +156,13 @@ class Daemon:
         self._status = await supervisor.run(task_status=task_status)
         self._notifier.stopping("stopped")
         everything.cancel()
+
+    async def _tell_ready(self) -> None:
+        """Tell systemd that the service is up, until it takes it: a start whose READY is lost would time out."""
+        if not self._notifier.present or self._plan.ready_when != "daemon":
+            return
+        while not self._notifier.ready("control socket answers"):  # noqa: ASYNC110 -- nobody says when it has read
+            await anyio.sleep(_NOTIFY_RETRY)
 
     async def _keep_watchdog(self, supervisor: Supervisor) -> None:
         """Tell systemd that we live, for as long as the loop turns and the control socket answers, and not longer."""
@@ -299,8 +310,6 @@ class Daemon:
             host, port = self._metrics.getsockname()[:2]
             metrics = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
         self._logger.info("started", version=__version__, socket=self._control.path, metrics=metrics or None)
-        if self._plan.ready_when == "daemon":
-            self._notifier.ready("control socket answers")
         if not logs.under_journal(sys.stderr, os.environ):
             # For whoever started us by hand; a reader who left, or one who does not read, must not end or hold us.
             logs.Sink(sys.stdout).write(self._greeting(metrics))

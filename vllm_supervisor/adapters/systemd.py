@@ -26,6 +26,8 @@ class Notifier:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         address = environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.present = bool(address)
+        """Whether there is a systemd to tell."""
         self.watchdog_interval = _watchdog_interval(environ)
         """Seconds between `watchdog` calls, half of what systemd allows; None where it does not ask for them."""
 

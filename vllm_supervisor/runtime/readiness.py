@@ -13,9 +13,9 @@ EXTENSION = 60.0
 
 
 class ReadinessNotice:
-    """An Observer. Calls `ready` once, when the engine first is; until then `extend`, with seconds, while one starts."""
+    """An Observer. Calls `ready` until it is taken, once the engine first is; until then `extend`, while one starts."""
 
-    def __init__(self, ready: Callable[[str], object], extend: Callable[[float], object]) -> None:
+    def __init__(self, ready: Callable[[str], bool], extend: Callable[[float], object]) -> None:
         self._ready = ready
         self._extend = extend
         self._done = False
@@ -26,8 +26,8 @@ class ReadinessNotice:
         if self._done:
             return
         if after.phase is Phase.READY:
-            self._done = True
-            self._ready("ready")
+            # Not taken (the manager is behind with reading): the next probe brings another step.
+            self._done = self._ready("ready")
         elif after.phase is Phase.STARTING and after.process is not None and now - self._extended_at >= INTERVAL:
             self._extended_at = now
             self._extend(EXTENSION)
