@@ -11,13 +11,15 @@ PREFIX ?= /usr
 SYSCONFDIR ?= /etc
 DESTDIR ?=
 PURGE ?=
+WHEELS ?= wheels
 INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON))" PREFIX="$(PREFIX)" \
-	SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" PIP_FLAGS="$(PIP_FLAGS)" PURGE="$(PURGE)" sh etc/install.sh
+	SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" PIP_FLAGS="$(PIP_FLAGS)" PURGE="$(PURGE)" \
+	WHEELS="$(WHEELS)" sh etc/install.sh
 # Facts and tools that live beside the checkout; tests that need them say so and skip where they are absent.
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm bench lint fmt types lock install uninstall completions clean
+.PHONY: help run test test-systemd test-vllm bench lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,8 +78,11 @@ install: ## install for this host: PREFIX=/usr SYSCONFDIR=/etc DESTDIR= PYTHON=/
 uninstall: ## remove what install put there; PURGE=1 removes configuration, state and logs too
 	@$(INSTALL) uninstall
 
+wheels: ## fetch what `make install` takes from the network, for a host without: WHEELS=wheels
+	@$(INSTALL) wheels
+
 completions: $(DEV)/.done ## write the shells' completions anew from the commands' parsers
 	@$(DEV)/bin/python etc/completions/generate.py
 
 clean: ## remove what was set up and built here
-	@rm -rf $(VENV) $(DEV) build dist .coverage* .hypothesis
+	@rm -rf $(VENV) $(DEV) build dist wheels .coverage* .hypothesis

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make install` and `make uninstall`: both may be repeated. Run from the top of the source tree, with the variables of
-# the Makefile in the environment: PYTHON PREFIX SYSCONFDIR DESTDIR PIP_FLAGS PURGE.
+# `make install`, `make uninstall`, `make wheels`: all may be repeated. Run from the top of the source tree, with the
+# variables of the Makefile in the environment: PYTHON PREFIX SYSCONFDIR DESTDIR PIP_FLAGS PURGE WHEELS.
 #
 # The program's environment is built into a directory of its own for each installation, venv-VERSION-TIME, and then the
 # entry in bin is switched over to it: a running daemon keeps its files, and a failed build changes nothing.
@@ -64,11 +64,15 @@ make_directories() {
     fi
 }
 
-build() { # sets venv
+check_python() {
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "cannot install: $PYTHON is not Python 3.11 or later; set PYTHON="
     "$PYTHON" -c 'import ensurepip, venv' ||
         fail "cannot install: $PYTHON cannot make environments; install the package python3-venv"
+}
+
+build() { # sets venv
+    check_python
     version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' vllm_supervisor/__init__.py)
     venv=$lib/venv-$version-$(date -u +%Y%m%d%H%M%S)-$$
     built=$DESTDIR$venv
@@ -87,7 +91,7 @@ build() { # sets venv
     find "$built/bin" -type f ! -name vllm-supervisor -delete
     rm -f "$built"/lib/python3*/site-packages/vllm_supervisor-*/direct_url.json
     sed -i "s#$DESTDIR$lib#$lib#g" "$built/pyvenv.cfg"
-    "$built/bin/python" -m compileall -q ${DESTDIR:+-s "$DESTDIR"} ${DESTDIR:+-p /} "$built/lib"
+    "$built/bin/python" -m compileall -q -j 0 ${DESTDIR:+-s "$DESTDIR"} ${DESTDIR:+-p /} "$built/lib"
     write_entry "$built/bin/vllm-supervisor"
     runs_for_all "$venv/bin/vllm-supervisor" --version
 }
@@ -141,6 +145,9 @@ put_files() {
 }
 
 put_config() {
+    [ -d "$DESTDIR$config" ] || install -d -m 755 "$DESTDIR$config"
+    # Files that are added, for instances, get the service's group: they too need not be open to everybody.
+    ! here || { chgrp $user "$config" && chmod g+s "$config"; }
     # Keys may stand in it, whatever the advice: others do not read it.
     if [ -e "$DESTDIR$config/config.yaml" ] || [ -L "$DESTDIR$config/config.yaml" ]; then
         cmp -s etc/config.yaml "$DESTDIR$config/config.yaml" ||
@@ -180,9 +187,10 @@ uninstall_all() {
     check_host
     if booted; then
         # The socket first: it would start the service again. `disable` by file, so that instances that do not run go too.
-        for unit in vllm-supervisor.socket vllm-supervisor.service $(active); do
+        for unit in vllm-supervisor.socket vllm-supervisor.service 'vllm-supervisor@*.service'; do
             systemctl stop "$unit" 2>/dev/null || true
         done
+        systemctl reset-failed 'vllm-supervisor*' 2>/dev/null || true
         for link in /etc/systemd/system/*.wants/vllm-supervisor.service /etc/systemd/system/*.wants/vllm-supervisor.socket \
             /etc/systemd/system/*.wants/vllm-supervisor@*.service; do
             [ ! -L "$link" ] || rm -f "$link"
@@ -212,12 +220,31 @@ purge() {
         /run/vllm-supervisor /var/lib/vllm-supervisor /var/cache/vllm-supervisor /var/log/vllm-supervisor
     if id -u $user >/dev/null 2>&1 && have userdel; then
         userdel $user || say "the user $user stays: it still has processes"
+        # Left by userdel where others were made members, as for the control socket.
+        ! have groupdel || groupdel $user 2>/dev/null || true
     fi
     say "removed with configuration, state, logs and the user $user"
 }
 
+fetch_wheels() { # all that `build` would take from the network, for a host that has none
+    check_python
+    install -d "$WHEELS"
+    built=$(mktemp -d)
+    trap 'rm -rf "$built"' EXIT
+    trap 'exit 1' HUP INT TERM
+    "$PYTHON" -m venv "$built"
+    # Apart: pip wants either hashes for everything, or for nothing.
+    # shellcheck disable=SC2086 # flags are words
+    "$built/bin/pip" download $PIP_FLAGS --require-hashes -r requirements.txt -d "$WHEELS"
+    requires=$("$PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+    # shellcheck disable=SC2086
+    "$built/bin/pip" download $PIP_FLAGS $requires -d "$WHEELS"
+    say "fetched; there: make install PIP_FLAGS=\"-q --no-index --find-links $WHEELS\""
+}
+
 case ${1:-} in
+    wheels) fetch_wheels ;;
     install) install_all ;;
     uninstall) uninstall_all ;;
-    *) fail "usage: install.sh install|uninstall" ;;
+    *) fail "usage: install.sh install|uninstall|wheels" ;;
 esac

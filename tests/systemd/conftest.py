@@ -132,20 +132,11 @@ def wheels() -> Path:
         return folder
     fresh = cache / f"wheels-{key}.{os.getpid()}"
     try:
-        subprocess.run([PYTHON, "-m", "venv", fresh / "venv"], check=True, timeout=60)
-        download = [
-            str(fresh / "venv/bin/pip"),
-            "download",
-            "-qq",
-            "--disable-pip-version-check",
-            "-d",
-            str(fresh / "wheels"),
-        ]
-        for wanted in (["--require-hashes", "-r", str(REPO / "requirements.txt")], build):
-            done = subprocess.run([*download, *wanted], capture_output=True, text=True, check=False, timeout=300)
-            if done.returncode != 0:
-                pytest.fail(f"the wheels that the container needs cannot be fetched: {done.stderr[-2000:]}")
-        (fresh / "wheels").rename(folder)
+        fetch = ["make", "-s", "-C", str(REPO), "wheels", f"WHEELS={fresh}"]
+        done = subprocess.run(fetch, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode != 0:
+            pytest.fail(f"the wheels that the container needs cannot be fetched: {done.stderr[-2000:]}")
+        fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder

@@ -52,6 +52,10 @@ def test_install_twice_serve_uninstall_twice_purge(bare: Container) -> None:
     for page in ("8 vllm-supervisor", "5 vllm-supervisor.yaml"):
         assert "EXAMPLES" in bare.run(f"man {page}").stdout
 
+    # A copy for an instance is readable for the service, and for nobody else.
+    bare.run("cp /etc/vllm-supervisor/config.yaml /etc/vllm-supervisor/small.yaml")
+    assert bare.run("stat -c '%U:%G %a' /etc/vllm-supervisor/small.yaml").stdout == "root:vllm-supervisor 640\n"
+
     # Repeated, over a configuration of the administrator's own; builds that nobody uses go, the previous one stays.
     bare.write("/etc/vllm-supervisor/config.yaml", CONFIG)
     (first,) = bare.environments()
@@ -109,15 +113,20 @@ def test_an_interpreter_that_only_root_can_read_is_refused(container: Container)
 
 
 def test_an_upgrade_under_a_running_service(ready: Container) -> None:
-    """Two upgrades go by under a running daemon, which keeps its files and its engine until it is restarted."""
+    """Upgrades go by under a running daemon, which keeps its files and its engine until it is restarted."""
     before = ready.status()
-    running = set(ready.environments())
-    for version in ("98.0.0", "99.0.0"):
-        ready.run(f"rm -rf /tmp/source && mkdir /tmp/source && cp -r {SOURCE} /tmp/source")
-        ready.run(f"sed -i 's/^__version__ = .*/__version__ = \"{version}\"/' /tmp/source/vllm_supervisor/__init__.py")
-        assert "vllm-supervisor.service still runs the version it was started with" in ready.install("/tmp/source")
-    kept = sorted(ready.environments() - running)
-    assert [name.split("-")[1] for name in kept] == ["98.0.0", "99.0.0"]
+    home = "/usr/lib/vllm-supervisor"
+    (running,) = ready.environments()
+    # An upgrade in between, as it leaves things: the daemon's environment is in use and no longer the previous one.
+    ready.run(
+        f"cp -a {home}/{running} {home}/venv-98.0.0-x && mkdir {home}/venv-97.0.0-x && "
+        f"sed -i 's#{running}#venv-98.0.0-x#' /usr/bin/vllm-supervisor"
+    )
+    ready.run(f"rm -rf /tmp/source && mkdir /tmp/source && cp -r {SOURCE} /tmp/source")
+    ready.run("sed -i 's/^__version__ = .*/__version__ = \"99.0.0\"/' /tmp/source/vllm_supervisor/__init__.py")
+    assert "vllm-supervisor.service still runs the version it was started with" in ready.install("/tmp/source")
+    assert {name.rsplit("-", 2)[0] for name in ready.environments() - {running, "venv-98.0.0-x"}} == {"venv-99.0.0"}
+    assert {running, "venv-98.0.0-x"} < ready.environments()
     assert ready.run("vllm-supervisor --version").stdout == "vllm-supervisor 99.0.0\n"
 
     now = ready.status()

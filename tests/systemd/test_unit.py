@@ -83,6 +83,34 @@ def test_killed_daemon_comes_back_with_one_engine(ready: Container) -> None:
     assert ready.show("NRestarts") == "1"
 
 
+def test_a_stopped_daemon_is_found_by_the_watchdog(service: Container) -> None:
+    """A daemon that stands still is killed and replaced, engine included; one that lives is left alone."""
+    with service.drop_in("[Service]\nWatchdogSec=3\nTimeoutAbortSec=1\n"):
+        service.run("systemctl start vllm-supervisor")
+        service.wait_ready()
+        pid = service.show("MainPID")
+        service.run(f"kill -STOP {pid}")
+        eventually(lambda: service.show("MainPID") not in ("0", pid), within=30, every=0.1, what="another daemon")
+        eventually(lambda: service.run("vllm-supervisor wait --timeout 30", check=False).returncode == 0, within=40)
+        assert len(service.engines()) == 1
+        assert service.show("NRestarts") == "1"
+        assert "Watchdog timeout" in service.journal()
+        service.run("systemctl stop vllm-supervisor")
+
+
+def test_the_kernel_would_take_the_engine_before_the_daemon(ready: Container) -> None:
+    """Of the two, the engine has the higher score for running out of memory, by 500."""
+
+    def score(pid: object) -> int:
+        return int(ready.run(f"cat /proc/{pid}/oom_score_adj").stdout)
+
+    daemon = score(ready.show("MainPID"))
+    assert {score(pid) for pid in (ready.status()["pid"], *ready.engines())} == {daemon + 500}
+    # Without CAP_SYS_RESOURCE even systemd cannot lower a score: then it stays as it was.
+    able = ready.run("systemd-run --quiet --wait --pipe -p OOMScoreAdjust=-500 cat /proc/self/oom_score_adj").stdout
+    assert daemon == int(able)
+
+
 def test_bad_configuration_is_told_and_not_retried(service: Container) -> None:
     """Status 2 is final for systemd, and the journal has the line that names the key."""
     service.write("/etc/vllm-supervisor/config.yaml", CONFIG.replace("port: 8000", "port: 80000"))
