@@ -170,6 +170,19 @@ async def test_timeouts_while_the_counters_move_never_lead_to_unhealthy() -> Non
         assert len(house.launcher.engines) == 1
 
 
+async def test_a_mute_engine_costs_one_timeout_a_probe() -> None:
+    """Health and figures are asked for at once: with both silent, `unhealthy` comes after threshold x (5 + 10) s."""
+    house = build()
+    async with house.run():
+        await house.started()
+        await house.a_moment()
+        house.client.health_is, house.client.metrics_is = Outcome.TIMEOUT, None
+        house.client.calls.takes |= {"health": 10.0, "metrics": 10.0}
+        since = anyio.current_time()
+        await house.until(Phase.UNHEALTHY)
+        assert anyio.current_time() - since <= 3 * (5 + 10) + 1
+
+
 async def test_one_unreadable_look_between_two_does_not_hide_that_the_engine_steps() -> None:
     """The counters are compared with the last look that succeeded."""
     house = build()

@@ -94,6 +94,7 @@ class Prober:
         self._spec = spec
         self._post = post
         self._steps = steps
+        self._seen_steps = steps()
         self._generation = engine.generation
         self._last: EngineMetrics | None = None
         self._told: set[str] = set()
@@ -167,10 +168,13 @@ class Prober:
             await self._probe()
 
     async def _probe(self) -> None:
-        before, steps = self._last, self._steps()
-        probe = await self._client.health()
-        after = await self._look()
-        if probe.outcome is Outcome.TIMEOUT and (moved(before, after) or self._steps() > steps):
+        before, steps = self._last, self._seen_steps
+        # At once: an engine that answers neither would otherwise take two timeouts a probe to be found out.
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._look)
+            probe = await self._client.health()
+        self._seen_steps = self._steps()
+        if probe.outcome is Outcome.TIMEOUT and (moved(before, self._last) or self._seen_steps > steps):
             probe = replace(probe, outcome=Outcome.BUSY)
         self._post(Probed(self._generation, probe.outcome, probe.latency, probe.detail))
 
