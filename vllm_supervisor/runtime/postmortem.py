@@ -95,14 +95,15 @@ class PostMortem:
         self._oom_before = await self._tools.oom.read()
         ready = self._ready
         while not ready.is_set():
-            await self._look(engine)
+            # The wait comes first: an engine that ends at once has left nothing, and its end is not to be held up.
             with anyio.move_on_after(STARTING_PACE):
                 await ready.wait()
+            await self._look(engine)
         with told("proven", post):
             await self._tools.history.ready()
         while True:
-            await self._look(engine)
             await anyio.sleep(SERVING_PACE)
+            await self._look(engine)
 
     async def _look(self, engine: Engine) -> None:
         self._members = await engine.members()
