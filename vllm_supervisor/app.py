@@ -44,7 +44,7 @@ from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.headline import Headline
 from vllm_supervisor.runtime.liveness import LivenessWatch
 from vllm_supervisor.runtime.postmortem import Instruments, PostMortem
-from vllm_supervisor.runtime.readiness import ReadinessNotice
+from vllm_supervisor.runtime.readiness import EndingNotice, ReadinessNotice
 from vllm_supervisor.runtime.recorder import Recorder
 from vllm_supervisor.runtime.startup import Senses, StartWatch
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
@@ -184,6 +184,7 @@ class Daemon:
         self._prometheus = PrometheusObserver(__version__, clock.now())
         headline = Headline(self._notifier.status, lambda: supervisor.facts)
         observers: list[Observer] = [recorder, log_observer, self._prometheus, headline]
+        observers.append(EndingNotice(self._notifier.extend_timeout))
         if plan.ready_when == "engine":
             observers.append(ReadinessNotice(self._notifier.ready, self._notifier.extend_timeout))
 

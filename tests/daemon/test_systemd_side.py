@@ -57,6 +57,9 @@ def test_ready_status_watchdog_and_stopping(make_rig: Make, systemd: Listener) -
     assert "WATCHDOG_USEC" not in environ
     assert rig.stop() == 0
     assert systemd.count("STOPPING=1") == 1
+    # The drain may take 2 s, and a margin.
+    asked = [int(line.partition("=")[2]) for line in systemd.heard if line.startswith("EXTEND_TIMEOUT_USEC")]
+    assert any(61e6 < microseconds <= 62e6 for microseconds in asked)
     assert systemd.count("READY=1") == 1
 
 

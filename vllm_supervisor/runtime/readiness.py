@@ -1,10 +1,10 @@
-"""`systemd.ready_when: engine`: the service counts as started once the engine is ready."""
+"""What a service manager is told of time: that the engine is ready, and how long a start or an end may still take."""
 
 import math
 from collections.abc import Callable
 
 from vllm_supervisor.domain.messages import Event, Record
-from vllm_supervisor.domain.model import Phase, State
+from vllm_supervisor.domain.model import Intent, Phase, State
 from vllm_supervisor.ports import Note
 
 INTERVAL = 10.0
@@ -37,3 +37,26 @@ class ReadinessNotice:
 
     def noted(self, note: Note) -> None:
         """Ignore notes: none is readiness."""
+
+
+class EndingNotice:
+    """An Observer. While the daemon ends, calls `extend` with the seconds that the step under way may still take.
+
+    A drain may be configured to last longer than the manager's own limit, which would cut it off with SIGKILL.
+    """
+
+    def __init__(self, extend: Callable[[float], object]) -> None:
+        self._extend = extend
+        self._deadline: float | None = None
+
+    def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
+        """Ask for time up to each new deadline, and a margin for what follows it."""
+        if after.intent is Intent.EXIT and after.deadline is not None and after.deadline != self._deadline:
+            self._deadline = after.deadline
+            self._extend(max(0.0, after.deadline - now) + EXTENSION)
+
+    def recorded(self, record: Record) -> None:
+        """Ignore: `stepped` has the whole state."""
+
+    def noted(self, note: Note) -> None:
+        """Ignore notes: none takes time."""
