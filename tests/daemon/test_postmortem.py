@@ -86,6 +86,7 @@ def test_what_cannot_succeed_is_not_tried_again(pliable: Make) -> None:
     assert json.loads((folder / "diagnosis.json").read_text()) == diagnosis
     assert (folder / "vllm.log").read_text().endswith("--no-such-flag\n")
     assert rig.events("bundle_written")[-1]["path"] == str(folder)
+    assert str(folder) in rig.cli("status").stdout
 
     rig.post("start")
     assert rig.wait_state("failed", after=1)["generation"] == 2
@@ -323,3 +324,28 @@ def test_on_real_vllm(make_rig: Make, arguments: list[str], code: int, cls: str,
     assert remedy in status["fail_why"]
     assert (status["generation"], status["last_exit"]["code"]) == (1, code)
     assert (bundle(status) / "vllm.log").stat().st_size > 0
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_shared_memory_of_real_vllm(make_rig: Make) -> None:
+    """The rings and semaphores of a real engine whose leader was killed are gone with it, and so are its sockets."""
+    kit = real_vllm()
+    section = dict(kit.section) | {"restart": {"enabled": False}}
+    rig = make_rig(section | {"extra_args": [*section["extra_args"], "--distributed-executor-backend", "mp"]})
+    rig.start()
+    rig.wait_state("ready", within=kit.ready_within)
+    rings = {
+        Path(line.split()[5])
+        for member in rig.members()
+        for line in Path(f"/proc/{member.pid}/maps").read_text().splitlines()
+        if "/dev/shm/psm_" in line and "(deleted)" not in line
+    }
+    assert rings
+    sockets = Path(psutil.Process(rig.leader()).environ()["VLLM_RPC_BASE_PATH"])
+    assert list(sockets.iterdir())
+    os.kill(rig.leader(), signal.SIGKILL)
+    status = rig.wait_state("failed", within=60)
+    assert bundle(status).is_dir()
+    assert [path for path in rings if path.exists()] == []
+    assert not sockets.exists()

@@ -27,6 +27,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("load", _load(status.get("load") or {})),
         ("restarts", _restarts(status.get("restarts") or {})),
         ("last exit", last_exit(status)),
+        ("evidence", (status.get("last_exit") or {}).get("bundle")),
     ]
     return "\n".join(f"{name:<10} {value}" for name, value in rows if value)
 
