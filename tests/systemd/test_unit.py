@@ -18,6 +18,19 @@ def test_start_returns_when_the_socket_answers_and_status_says_so(service: Conta
     assert service.run("vllm-supervisor status --check", check=False).returncode == 0
 
 
+def test_start_may_wait_for_the_engine(service: Container) -> None:
+    """With `systemd.ready_when: engine` a start beyond TimeoutStartSec= returns once the model serves."""
+    text = (
+        CONFIG.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "4"}\n    log_file:') + "systemd: {ready_when: engine}\n"
+    )
+    service.write("/etc/vllm-supervisor/config.yaml", text)
+    with service.drop_in("[Service]\nTimeoutStartSec=3\n"):
+        service.run("systemctl start vllm-supervisor")
+        assert service.run("vllm-supervisor status --check", check=False).returncode == 0
+        assert service.show("NRestarts") == "0"
+        service.run("systemctl stop vllm-supervisor")
+
+
 def test_killed_worker_is_followed_by_one_new_engine(ready: Container) -> None:
     """SIGKILL of a worker makes vLLM exit 0; that is a failure, and one engine follows."""
     before = ready.status()
