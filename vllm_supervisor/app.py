@@ -144,7 +144,7 @@ class Daemon:
             group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
             if self._plan.launch.log_file != JOURNAL:
-                group.start_soon(rotation.keep, self._rotation, supervisor.post)
+                group.start_soon(rotation.keep, self._rotation, lambda: supervisor.state.leader_alive, supervisor.post)
             self._announce()
         self._logger.info("ended", status=self._status)
         return self._status

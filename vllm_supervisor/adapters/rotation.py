@@ -136,21 +136,24 @@ class Rotation:
         return self._path.with_name(f"{self._path.name}.{number}")
 
 
-async def keep(rotation: Rotation, note: Callable[[Note], None]) -> None:
-    """Rotate whenever it is due, for ever. What goes wrong is told when it begins, and never ends anything."""
+async def keep(rotation: Rotation, expected: Callable[[], bool], note: Callable[[Note], None]) -> None:
+    """Rotate whenever it is due, for ever. What goes wrong is told when it begins, and never ends anything.
+
+    `expected` says whether there has to be a file: whether an engine writes to it.
+    """
     told: set[str] = set()
-    before, looked_at, growth = rotation.size(), anyio.current_time(), 0.0
+    before, looked_at, growth, missing = rotation.size() or 0, anyio.current_time(), 0.0, False
     while True:
         await anyio.sleep(rotation.pause(growth))
         size, now = rotation.size(), anyio.current_time()
-        if size is None and before is not None:
-            note(
-                Note("log_file_missing", Level.WARNING, {"detail": "what the engine prints is lost until its restart"})
-            )
+        if size is None and expected() and not missing:
+            detail = "what the engine prints is lost until its restart"
+            note(Note("log_file_missing", Level.WARNING, {"detail": detail}))
+        missing = size is None and expected()
         if rotation.due():
             await _rotate(rotation, note, told)
-        growth = ((size or 0) - (before or 0)) / (now - looked_at) if now > looked_at else 0.0
-        before, looked_at = rotation.size(), anyio.current_time()
+        growth = ((size or 0) - before) / (now - looked_at) if now > looked_at else 0.0
+        before, looked_at = rotation.size() or 0, anyio.current_time()
 
 
 async def _rotate(rotation: Rotation, note: Callable[[Note], None], told: set[str]) -> None:
