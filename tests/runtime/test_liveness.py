@@ -264,6 +264,7 @@ async def test_a_saturated_api_server_is_busy_and_not_unhealthy() -> None:
     house.client.stepping = True
     async with house.run():
         await house.started()
+        await anyio.sleep(20)
         house.client.health_is = Outcome.TIMEOUT
         house.client.calls.takes |= {"health": 10, "metrics": 10, "scrape": 20}
         house.client.metrics_next = [None] * 1000
