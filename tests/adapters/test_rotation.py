@@ -62,7 +62,7 @@ def test_a_writer_that_never_stops_loses_next_to_nothing(folder: Path) -> None:
             if rotated:
                 done.append(rotated)
     seen = numbers(folder, "vllm.log")
-    assert len(done) >= 3
+    assert done
     assert seen == sorted(set(seen))
     missing = 150_000 - len(seen)
     if all(rotated.how == "collapse" for rotated in done):
