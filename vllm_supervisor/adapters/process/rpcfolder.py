@@ -25,6 +25,8 @@ class RpcFolders:
     def __init__(self, instance: str) -> None:
         self._prefix = f"vllm-rpc-{instance[:13]}-"
         self._made = ""
+        self._cleared: set[str] = set()
+        """Where this daemon has looked for what earlier ones left; its own folders it knows."""
 
     def make(self, generation: int, env: Mapping[str, str]) -> dict[str, str]:
         """Return the variable with a fresh folder for the engine whose environment is `env`.
@@ -34,8 +36,11 @@ class RpcFolders:
         """
         if VARIABLE in env:
             return {}
+        self.remove()
         for parent in dict.fromkeys((env.get("TMPDIR", _TEMPORARY), _TEMPORARY)):
-            self._clear(parent)
+            if parent not in self._cleared:
+                self._cleared.add(parent)
+                self._clear(parent)
             path = Path(parent, f"{self._prefix}{generation}")
             if not path.is_absolute() or len(str(path)) + 1 + _UUID > _MAX_SOCKET_PATH:
                 continue
@@ -53,7 +58,7 @@ class RpcFolders:
             _remove(made)
 
     def _clear(self, parent: str) -> None:
-        """Remove what earlier engines of this instance left, those of earlier daemons included."""
+        """Remove what engines of earlier daemons of this instance left."""
         ours = re.compile(re.escape(self._prefix) + r"\d+\Z")
         with suppress(OSError), os.scandir(parent) as entries:
             for entry in entries:
