@@ -70,7 +70,7 @@ def test_a_writer_that_never_stops_loses_next_to_nothing(folder: Path) -> None:
     else:
         # What comes between the last look and the cut is not counted: as much as is written in microseconds, or, on a
         # busy machine, in a time slice of the writer's.
-        assert missing < 15_000
+        assert missing < 75_000
     assert all(path.stat().st_mode & 0o777 == 0o640 for path in folder.iterdir())
 
 

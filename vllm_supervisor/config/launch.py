@@ -24,6 +24,8 @@ _OURS = frozenset(
         "CACHE_DIRECTORY",
         "INVOCATION_ID",
         "JOURNAL_STREAM",
+        # The shipped unit's own, for `log_file`: vLLM warns of every VLLM_ name that it does not know.
+        "VLLM_LOG_FILE",
     }
 )
 _OUR_PREFIXES = ("VLLM_SUPERVISOR__", "WATCHDOG_", "LISTEN_")
