@@ -83,7 +83,9 @@ async def test_memory_that_falls_is_waited_for(case: Case) -> None:
     await case.lived(BUSY)
     case.see(*FALLING, (CARD,))
     assert await case.waited() == pytest.approx(len(FALLING) * 0.25)
-    assert case.notes[-1].fields["seconds"] == pytest.approx(len(FALLING) * 0.25)
+    assert [note.kind for note in case.notes] == ["gpu_waited_for", "gpu_released"]
+    assert case.notes[0].fields == {"held": ["0 (NVIDIA H200)"]}
+    assert case.notes[1].fields["seconds"] == pytest.approx(len(FALLING) * 0.25)
 
 
 async def test_memory_that_no_longer_falls_is_somebody_elses(case: Case) -> None:

@@ -55,6 +55,8 @@ class Ground:
             held = [gpu for gpu in gpus if self._held(gpu, still=now - fell_at[gpu.index] >= STILL)]
             if not held:
                 break
+            if now == began:
+                post(Note("gpu_waited_for", fields={"held": [f"{gpu.index} ({gpu.name})" for gpu in held]}))
             if now - began >= LIMIT:
                 return _blocker(held)
             await anyio.sleep(PAUSE)
