@@ -41,7 +41,7 @@ class Ground:
 
     async def clear(self, post: Post) -> Blocker | None:
         """Return when the GPUs are as they were, or no longer change; after 60 s, what holds them."""
-        began = anyio.current_time()
+        began, waiting = anyio.current_time(), False
         fell_at: dict[int, float] = {}
         lowest: dict[int, int] = {}
         while True:
@@ -55,7 +55,8 @@ class Ground:
             held = [gpu for gpu in gpus if self._held(gpu, still=now - fell_at[gpu.index] >= STILL)]
             if not held:
                 break
-            if now == began:
+            if not waiting:
+                waiting = True
                 post(Note("gpu_waited_for", fields={"held": [f"{gpu.index} ({gpu.name})" for gpu in held]}))
             if now - began >= LIMIT:
                 return _blocker(held)
