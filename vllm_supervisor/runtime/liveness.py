@@ -28,7 +28,7 @@ from vllm_supervisor.domain.liveness import (
 from vllm_supervisor.domain.messages import Condemned
 from vllm_supervisor.domain.model import Cause, Outcome
 from vllm_supervisor.ports import Engine, EngineClient, EvidenceCollector, Level, Note
-from vllm_supervisor.runtime.facts import Watched
+from vllm_supervisor.runtime.facts import Looked, Watched
 from vllm_supervisor.runtime.tasks import Post
 
 EVIDENCE_TIMEOUT = 20.0
@@ -110,6 +110,7 @@ class _Round:
     async def _look(self) -> None:
         begun = self._now()
         scrape = await self._client.scrape(self._watch.look_timeout)
+        self._post(Looked(self._engine.generation, scrape.metrics))
         if scrape.outcome is not Outcome.UNKNOWN:  # our own failure to ask says nothing
             self._series = looked(self._series, scrape, begun, self._now())
         if self._now() - self._series.stepped_at > self._limits.heartbeat or self._series.countless:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import anyio
 
-from vllm_supervisor.domain.engine import EngineMetrics, Warmup, moved
+from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult, Warmup, moved
 from vllm_supervisor.domain.messages import (
     Blocked,
     Cleared,
@@ -87,14 +87,19 @@ class Prober:
     """
 
     def __init__(
-        self, engine: Engine, client: EngineClient, spec: EngineSpec, post: Post, steps: Callable[[], int] = int
+        self,
+        engine: Engine,
+        client: EngineClient,
+        spec: EngineSpec,
+        post: Post,
+        steps: Callable[[], int] | None = None,
     ) -> None:
         self._engine = engine
         self._client = client
         self._spec = spec
         self._post = post
         self._steps = steps
-        self._seen_steps = steps()
+        self._seen_steps = steps() if steps is not None else 0
         self._generation = engine.generation
         self._last: EngineMetrics | None = None
         self._told: set[str] = set()
@@ -168,15 +173,25 @@ class Prober:
             await self._probe()
 
     async def _probe(self) -> None:
-        before, steps = self._last, self._seen_steps
-        # At once: an engine that answers neither would otherwise take two timeouts a probe to be found out.
+        probe, stepped = await (self._ask_alone() if self._steps is None else self._ask_watched(self._steps))
+        if probe.outcome is Outcome.TIMEOUT and stepped:
+            probe = replace(probe, outcome=Outcome.BUSY)
+        self._post(Probed(self._generation, probe.outcome, probe.latency, probe.detail))
+
+    async def _ask_watched(self, steps: Callable[[], int]) -> tuple[ProbeResult, bool]:
+        """Ask for health; somebody else looks at the figures, and counts the steps seen."""
+        before = self._seen_steps
+        probe = await self._client.health()
+        self._seen_steps = steps()
+        return probe, self._seen_steps > before
+
+    async def _ask_alone(self) -> tuple[ProbeResult, bool]:
+        """Ask for health and figures at once: an engine that answers neither would take two timeouts a probe."""
+        before = self._last
         async with anyio.create_task_group() as group:
             group.start_soon(self._look)
             probe = await self._client.health()
-        self._seen_steps = self._steps()
-        if probe.outcome is Outcome.TIMEOUT and (moved(before, self._last) or self._seen_steps > steps):
-            probe = replace(probe, outcome=Outcome.BUSY)
-        self._post(Probed(self._generation, probe.outcome, probe.latency, probe.detail))
+        return probe, moved(before, self._last)
 
     async def _look(self) -> EngineMetrics | None:
         metrics = await self._client.metrics()

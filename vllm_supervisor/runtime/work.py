@@ -27,7 +27,7 @@ class Companions:
     """While starting: where the start stands, and whether it still moves (`Condemned` with `startup_stall`)."""
     watch_liveness: Callable[[Engine, Post], Awaitable[None]] | None = None
     """While ready or unhealthy: whether the engine still steps (`Condemned` with `hang`)."""
-    steps: Callable[[], int] = int
+    steps: Callable[[], int] | None = None
     """How often that watch saw the engine step: a health probe during which it did is no failure."""
     examine: Callable[[Engine, Post], Awaitable[None]] | None = None
     """Once the last member is gone, and before anything is launched: what the end says (`Judged`)."""
