@@ -1,7 +1,8 @@
 """Tell in one line what a step of the machine did, so that tables and transcripts can say all of it.
 
 Every field that changed is named; what is not named did not change. `since` is left out and checked here instead: it
-moves with the phase and with nothing else. So is `ended_at`, which moves with the leader, and so are the records: they chain from the phase before to the phase after.
+moves with the phase and with nothing else. So is `ended_at`, which moves with the leader, and so are the records: they
+chain from the phase before to the phase after.
 """
 
 from dataclasses import fields

@@ -179,11 +179,25 @@ class Prober:
         self._post(Probed(self._generation, probe.outcome, probe.latency, probe.detail))
 
     async def _ask_watched(self, steps: Callable[[], int]) -> tuple[ProbeResult, bool]:
-        """Ask for health; somebody else looks at the figures, and counts the steps seen."""
+        """Ask for health. Somebody else looks at the figures and counts steps, perhaps not while an answer is late."""
         before = self._seen_steps
-        probe = await self._client.health()
+        seen = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._compare, seen)
+            probe = await self._client.health()
+            group.cancel_scope.cancel()
         self._seen_steps = steps()
-        return probe, self._seen_steps > before
+        return probe, seen.is_set() or self._seen_steps > before
+
+    async def _compare(self, seen: anyio.Event) -> None:
+        """Look again and again once an answer is late, until a step is seen."""
+        pause = min(1.0, self._spec.probe_timeout / 4)
+        await anyio.sleep(pause)
+        first = await self._client.metrics()
+        while not seen.is_set():
+            await anyio.sleep(pause)
+            if moved(first, await self._client.metrics()):
+                seen.set()
 
     async def _ask_alone(self) -> tuple[ProbeResult, bool]:
         """Ask for health and figures at once: an engine that answers neither would take two timeouts a probe."""
