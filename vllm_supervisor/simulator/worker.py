@@ -90,7 +90,7 @@ def _compile(first: bool, seconds: float, vllm_log: Log, engine: socket.socket) 
     if seconds <= 0:
         return
     if first:
-        where = "/root/.cache/vllm/torch_compile_cache/0123456789/rank_0_0/backbone"
+        where = "/home/llm/.cache/vllm/torch_compile_cache/0123456789/rank_0_0/backbone"
         vllm_log.info("backends.py:1105", f"Using cache directory: {where} for vLLM's torch.compile")
         vllm_log.info("backends.py:1167", f"Dynamo bytecode transform time: {seconds / 3:.2f} s")
     _wait(engine, seconds)

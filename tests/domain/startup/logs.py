@@ -48,7 +48,7 @@ V08: Era = [
         P.LOADING_WEIGHTS,
     ),
     (
-        "INFO 04-28 09:05:40 [backends.py:420] Using cache directory: /root/.cache/vllm/x for vLLM's torch.compile",
+        "INFO 04-28 09:05:40 [backends.py:420] Using cache directory: /home/llm/.cache/vllm/x for vLLM's torch.compile",
         P.COMPILING,
     ),
     ("INFO 04-28 09:06:10 [monitor.py:33] torch.compile takes 29.50 s in total", P.COMPILING),
@@ -137,7 +137,7 @@ JSON_033: Era = [
         ("vLLM server version 0.33.0, serving model org/m", P.CONFIGURING),
         ("Starting to load model org/m...", P.CONFIGURING),
         ("Model loading took 14.99 GiB memory and 8.104000 seconds", P.LOADING_WEIGHTS),
-        ("Directly load AOT compilation from path /root/x", P.COMPILING),
+        ("Directly load AOT compilation from path /home/llm/x", P.COMPILING),
         ("Graph capturing finished in 9 secs, took 0.61 GiB", P.CAPTURING_GRAPHS),
         ("Starting vLLM server on http://0.0.0.0:8000", P.WARMING_UP),
     ]
