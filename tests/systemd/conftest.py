@@ -18,6 +18,9 @@ import pytest
 from tests.eventually import eventually
 
 REPO = Path(__file__).parents[2]
+TREE = "/usr/src/checkout"
+WHEELS = "/usr/src/wheels"
+"""Where checkout and wheels are inside. The host's own places may be hidden there: a container has a /tmp of its own."""
 PYTHON = "/usr/bin/python3"
 """What `make install` takes: one that the service's user can read."""
 
@@ -39,13 +42,19 @@ SLOW = CONFIG.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "120"}\n    log_file
 class Container:
     """One booted systemd."""
 
-    def __init__(self, boot: str, name: str, wheels: Path) -> None:
+    def __init__(self, boot: str, name: str) -> None:
         self._boot = boot
         self._name = name
-        self.wheels = wheels
 
     def start(self) -> None:
         subprocess.run([self._boot, "start", self._name], check=True, timeout=60)
+
+    def bring(self, source: Path, target: str) -> None:
+        """Copy a folder of the host into the container, without what is built or cached in it."""
+        leave = ["--exclude=./.venv*", "--exclude=./.git", "--exclude=./.*_cache", "--exclude=__pycache__"]
+        inside = [self._boot, "run", self._name, "sh", "-c", f"mkdir -p {target} && tar -C {target} -xf -"]
+        with subprocess.Popen(["tar", "-C", str(source), *leave, "-cf", "-", "."], stdout=subprocess.PIPE) as tar:
+            subprocess.run(inside, stdin=tar.stdout, check=True, timeout=60)
 
     def stop(self) -> None:
         subprocess.run([self._boot, "stop", self._name], check=True, timeout=60)
@@ -69,9 +78,9 @@ class Container:
     def write(self, path: str, text: str) -> None:
         self.run(f"mkdir -p $(dirname {path}) && cat > {path}", stdin=text)
 
-    def install(self, source: Path | str = REPO, *, arguments: str = "") -> str:
+    def install(self, source: str = TREE, *, arguments: str = "") -> str:
         """`make install` with the wheels that were fetched beforehand: there is no network inside."""
-        flags = f"-qq --disable-pip-version-check --no-index --find-links {self.wheels}"
+        flags = f"-qq --disable-pip-version-check --no-index --find-links {WHEELS}"
         done = self.run(f'make -s -C {source} install PIP_FLAGS="{flags}" {arguments}', timeout=180)
         return done.stdout + done.stderr
 
@@ -150,9 +159,11 @@ def booted(wheels: Path) -> Iterator[Container]:
         pytest.skip("REAL_SYSTEMD does not name a boot.sh")
     if os.geteuid() != 0:
         pytest.skip("a container needs root")
-    box = Container(boot, f"vllm-supervisor-{uuid4().hex[:8]}", wheels)
+    box = Container(boot, f"vllm-supervisor-{uuid4().hex[:8]}")
     try:
         box.start()
+        box.bring(REPO, TREE)
+        box.bring(wheels, WHEELS)
         yield box
     finally:
         box.stop()

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd.conftest import CONFIG, REPO, Container, booted
+from tests.systemd.conftest import CONFIG, REPO, TREE, WHEELS, Container, booted
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
 SOURCE = " ".join(
-    str(REPO / name)
+    f"{TREE}/{name}"
     for name in (
         "Makefile",
         "README.md",
@@ -28,7 +28,7 @@ WRITTEN = "/var/lib/vllm-supervisor /var/log/vllm-supervisor /etc/vllm-superviso
 def files_of_ours(box: Container) -> set[str]:
     """Return every file and directory whose path names us, outside the source and the caches of this machine."""
     found = box.run(
-        f"find / /run -xdev \\( -path /root -o -path {REPO} -o -path {box.wheels.parent} -o -path /var/cache/man "
+        f"find / /run -xdev \\( -path /root -o -path {REPO} -o -path /usr/src -o -path /var/cache/man "
         "-o -path /run/systemd -o -path /run/systemd-test -o -path /run/host \\) -prune "
         "-o -name '*vllm-supervisor*' -print"
     )
@@ -69,16 +69,16 @@ def test_install_twice_serve_uninstall_twice_purge(bare: Container) -> None:
     bare.wait_ready()
     assert bare.run("ps -o user= -p $(systemctl show -P MainPID vllm-supervisor)").stdout.startswith("vllm-sup")
 
-    bare.run(f"make -s -C {REPO} uninstall")
+    bare.run(f"make -s -C {TREE} uninstall")
     assert bare.engines() == []
     assert "not-found" in bare.show("LoadState")
     assert bare.run("command -v vllm-supervisor", check=False).returncode != 0
     kept = files_of_ours(bare) - before
     assert kept == {*WRITTEN.split(), "/var/cache/vllm-supervisor", "/run/vllm-supervisor"}
     assert "startup complete" in bare.run("cat /var/log/vllm-supervisor/vllm.log").stdout
-    bare.run(f"make -s -C {REPO} uninstall")
+    bare.run(f"make -s -C {TREE} uninstall")
 
-    bare.run(f"make -s -C {REPO} uninstall PURGE=1 && make -s -C {REPO} uninstall PURGE=1")
+    bare.run(f"make -s -C {TREE} uninstall PURGE=1 && make -s -C {TREE} uninstall PURGE=1")
     assert files_of_ours(bare) - before == set()
     assert bare.run("id vllm-supervisor", check=False).returncode != 0
     assert bare.run("systemctl --failed --no-legend").stdout == ""
@@ -88,7 +88,7 @@ def test_a_build_that_fails_changes_nothing(ready: Container) -> None:
     """Without the wheels nothing is switched, nothing half-built stays, and the service runs on."""
     before = (ready.environments(), ready.run("cat /usr/bin/vllm-supervisor").stdout, ready.status()["pid"])
     done = ready.run(
-        f"make -s -C {REPO} install PIP_FLAGS='-qq --disable-pip-version-check --no-index'", check=False, timeout=180
+        f"make -s -C {TREE} install PIP_FLAGS='-qq --disable-pip-version-check --no-index'", check=False, timeout=180
     )
     assert done.returncode != 0
     assert before == (ready.environments(), ready.run("cat /usr/bin/vllm-supervisor").stdout, ready.status()["pid"])
@@ -100,8 +100,8 @@ def test_an_interpreter_that_only_root_can_read_is_refused(container: Container)
     before = container.run("cat /usr/bin/vllm-supervisor").stdout
     try:
         done = container.run(
-            f"make -s -C {REPO} install PYTHON=/root/python3 "
-            f"PIP_FLAGS='-qq --disable-pip-version-check --no-index --find-links {container.wheels}'",
+            f"make -s -C {TREE} install PYTHON=/root/python3 "
+            f"PIP_FLAGS='-qq --disable-pip-version-check --no-index --find-links {WHEELS}'",
             check=False,
             timeout=180,
         )
