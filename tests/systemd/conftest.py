@@ -20,7 +20,7 @@ from tests.eventually import eventually
 REPO = Path(__file__).parents[2]
 TREE = "/usr/src/checkout"
 WHEELS = "/usr/src/wheels"
-"""Where checkout and wheels are inside. The host's own places may be hidden there: a container has a /tmp of its own."""
+"""Where checkout and wheels are inside. The host's own places may be hidden there: a container has its own /tmp."""
 PYTHON = "/usr/bin/python3"
 """What `make install` takes: one that the service's user can read."""
 
