@@ -1,5 +1,6 @@
 """`diagnose`: statuses, both outputs, whatever the log is like."""
 
+import gzip
 import io
 import json
 import sys
@@ -92,3 +93,15 @@ def test_any_bytes(tmp_path: Path) -> None:
     for content, status in ((b"", 1), (bytes(range(256)) * 999, 1), (b"\xff\xfe\n" + FAILED.encode().strip(), 0)):
         path.write_bytes(content)
         assert main(["diagnose", str(path)]) == status
+
+
+def test_a_compressed_file_and_an_exit_without_a_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no text is said to be none, with the way to read it; an exit code that no line explains is named."""
+    packed = tmp_path / "vllm.log.gz"
+    packed.write_bytes(gzip.compress(b"ValueError: whatever\n"))
+    assert main(["diagnose", str(packed)]) == 2
+    assert f"zcat {packed} | vllm-supervisor diagnose -" in capsys.readouterr().err
+    plain = tmp_path / "vllm.log"
+    plain.write_text("INFO 11-29 10:00:00 [x.py:1] nothing to see\n")
+    assert main(["diagnose", str(plain), "--exit-code", "3"]) == 1
+    assert "it ended with 3, and the log does not show why" in capsys.readouterr().out

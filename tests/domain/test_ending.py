@@ -1,10 +1,12 @@
 """How an end is understood: what was ours, what was its own, and what the operator is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.domain.situations import POLICY, Word, cleared, deadline, go, group_empty, probed, served, situation, spawned
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
-from vllm_supervisor.domain.ending import Ending, context, heard, judge
+from vllm_supervisor.domain.ending import Ending, context, heard, judge, without_us
 from vllm_supervisor.domain.machine import step
 from vllm_supervisor.domain.messages import (
     Adopted,
@@ -139,3 +141,15 @@ def test_a_state_that_the_machine_never_saw() -> None:
     """The first thing heard of another generation replaces what was known."""
     state = go(situation("ready"), exits(1))
     assert heard(Ending(99, Cause.HANG), State(), StartAsked(), state).generation == state.generation
+
+
+def test_our_own_signals_are_nobody_elses() -> None:
+    """Lines about SIGTERM in the log of an engine that we were ending accuse nobody; of a crash they may."""
+    found = Diagnosis("startup_hang", Retry.TRANSIENT, "s", None, None, "a", ("killed_by_probe", "worker_died"))
+    stalled = Ending(1, Cause.STARTUP_STALL)
+    shown = without_us(found, stalled)
+    assert shown is not None
+    assert shown.secondary == ("worker_died",)
+    assert without_us(replace(found, cls="killed_by_probe"), stalled) is None
+    assert without_us(found, Ending(1, Cause.CRASH)) == found
+    assert without_us(None, stalled) is None

@@ -3,11 +3,14 @@
 import argparse
 import json
 import sys
+from io import FileIO
 from pathlib import Path
 
 from vllm_supervisor.adapters.logreader import read_into
 from vllm_supervisor.domain.diagnosis import NO_FAILURE, Context, Diagnoser, Diagnosis
 from vllm_supervisor.errors import ExitCode
+
+_GZIP = b"\x1f\x8b"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
             read_into(diagnoser, sys.stdin.buffer)
         else:
             with Path(args.file).open("rb", buffering=0) as stream:
+                _refuse_compressed(stream, args.file)
                 read_into(diagnoser, stream)
     except OSError as error:
         why = error.strerror or str(error)
@@ -35,10 +39,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(NO_FAILURE if diagnosis is None else diagnosis.as_json(), ensure_ascii=False))
     elif diagnosis is None:
-        print("no failure found in this log")
+        ended = f"; it ended with {args.exit_code}, and the log does not show why" if args.exit_code else ""
+        print(f"no failure found in this log{ended}")
     else:
         print(_as_text(diagnosis))
     return ExitCode.NOT_READY if diagnosis is None else ExitCode.OK
+
+
+def _refuse_compressed(stream: FileIO, name: str) -> None:
+    """Raise OSError for a file that begins as gzip's do. A pipe is not looked into: what is read from it is gone."""
+    if not stream.seekable():
+        return
+    if stream.read(len(_GZIP)) == _GZIP:
+        raise OSError(0, f"it is compressed: zcat {name} | vllm-supervisor diagnose -")
+    stream.seek(0)
 
 
 def _as_text(diagnosis: Diagnosis) -> str:

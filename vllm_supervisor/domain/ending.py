@@ -7,6 +7,7 @@ from vllm_supervisor.domain.messages import Adopted, Condemned, DeadlinePassed, 
 from vllm_supervisor.domain.model import FAULTS, Cause, ExitStatus, Phase, State, Verdict
 
 _CONDEMNED = {Cause.HANG: Observed.HANG, Cause.STARTUP_STALL: Observed.STARTUP_HANG}
+_KILLED = "killed_by_probe"
 _MAX_EVIDENCE = 200
 """Characters of the evidence in one line for the operator."""
 
@@ -72,6 +73,15 @@ def context(ending: Ending, oom_kills: int | None = None, xids: tuple[int, ...] 
         was_ready=ending.was_ready,
         observed=ending.observed,
     )
+
+
+def without_us(diagnosis: Diagnosis | None, ending: Ending) -> Diagnosis | None:
+    """Take out what the log says of our own signals: nobody else ended an engine that we were ending."""
+    if diagnosis is None or ending.cause is Cause.CRASH:
+        return diagnosis
+    if diagnosis.cls == _KILLED:
+        return None
+    return replace(diagnosis, secondary=tuple(name for name in diagnosis.secondary if name != _KILLED))
 
 
 def judge(diagnosis: Diagnosis | None, *, proven: bool) -> Verdict:

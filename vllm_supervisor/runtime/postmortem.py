@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import anyio
 
 from vllm_supervisor.domain.diagnosis import Diagnosis
-from vllm_supervisor.domain.ending import Ending, context, heard, judge
+from vllm_supervisor.domain.ending import Ending, context, heard, judge, without_us
 from vllm_supervisor.domain.messages import Event, Judged, Record
 from vllm_supervisor.domain.model import Cause, State
 from vllm_supervisor.ports import (
@@ -146,6 +146,7 @@ class PostMortem:
             oom_kills, xids = await self._oom_kills(), await self._tools.gpus.xids()
             beside = {"oom_kills": oom_kills, "xids": list(xids)}
             diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
+            diagnosis = without_us(diagnosis, ending)
         verdict = judge(diagnosis, proven=self._tools.history.proven)
         found = diagnosis.as_json() if diagnosis is not None else None
         post(Examined(engine.generation, diagnosis=found))

@@ -1,5 +1,6 @@
 """What a daemon leaves on disk, so that the next one finds the engine that outlived it."""
 
+import errno
 import json
 import os
 import uuid
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 _VERSION = 1
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,10 @@ class Records:
             return f"{self._file} is damaged: {type(exc).__name__}: {exc}"
 
     def write(self, record: Record) -> None:
-        """Replace the record in one step. Raises OSError, and then the old one stands."""
+        """Replace the record in one step. Raises OSError, and then the old one stands.
+
+        On a full disk it is written over the old one, whose room it has: a restart must not wait for somebody to tidy.
+        """
         data: dict[str, object] = {
             "version": _VERSION,
             "generation": record.generation,
@@ -76,7 +83,13 @@ class Records:
             "leader": _plain(record.leader) if record.leader else None,
             "gone": record.gone,
         }
-        _write(self._file, json.dumps(data) + "\n")
+        text = json.dumps(data) + "\n"
+        try:
+            _write(self._file, text)
+        except OSError as exc:
+            if exc.errno not in _FULL or not self._file.exists():
+                raise
+            _write_over(self._file, text)
 
 
 def _identity(data: dict[str, Any]) -> Identity:
@@ -90,7 +103,18 @@ def _plain(identity: Identity) -> dict[str, int]:
 def _write(path: Path, text: str) -> None:
     # No fsync: this is for a daemon that dies, not for a host that does, after which no engine is left to be found.
     fresh = path.with_name(f"{path.name}.new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Write without asking for room. A daemon killed within finds a damaged record next time, and says so."""
+    with path.open("r+") as file:
         file.write(text)
-    fresh.replace(path)
+        file.truncate()

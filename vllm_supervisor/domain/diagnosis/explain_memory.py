@@ -15,7 +15,6 @@ MEMORY = (
         "0.21 on, an estimate for CUDA graphs; what is left is the cache. Here it is too little for one sequence of "
         "max_model_len tokens, or nothing. Starting again changes nothing.",
         (
-            Check("vllm-supervisor size MODEL", "the bytes of cache a token takes, and the length that fits"),
             Check("grep -E 'Available KV cache|estimated maximum' LOG", "what was left, and the length vLLM proposes"),
             _HOLDERS,
         ),
@@ -99,7 +98,7 @@ MEMORY = (
         ),
         (
             "lower --gpu-memory-utilization by 0.05 or --max-num-seqs; a restart helps only until the next peak",
-            "let clients send fewer requests at once: `vllm-supervisor advise` names a number",
+            "let clients send fewer requests at once: lower `concurrency`, which they are told",
             "preemptions are no out-of-memory error: they say that the pool is full, and cost time, not the engine",
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (in `env`) where much is reserved but unallocated",
         ),

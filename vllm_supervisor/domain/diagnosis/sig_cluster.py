@@ -43,6 +43,7 @@ CLUSTER = (
             r"Cannot provide a placement group|No available node types can fulfill|"
             r"Every node should have a unique IP|ray\.exceptions\.(?:RaySystemError|GetTimeoutError)|"
             r"Could not find any running Ray instance|Failed to (?:connect to|start) (?:the )?(?:GCS|Ray cluster)|"
+            r"Current node has no GPU available\. current_node_resource|"
             r"ConnectionError: .{0,40}\bray\b|Ray cluster.{0,60}(?:not|no) .{0,20}(?:GPU|resource)"
         ),
         "0.2 to 0.32",

@@ -107,7 +107,7 @@ MEMORY = (
         "shm_too_small",
         pattern(
             r"unable to write to file </torch_|No space left on device.{0,80}/dev/shm|"
-            r"/dev/shm/\S*.{0,80}No space left on device"
+            r"/dev/shm/\S*.{0,80}No space left on device|No space left on device: .?/?(?:psm_|torch_|sem\.mp-)"
         ),
         "all versions",
     ),
