@@ -34,7 +34,7 @@ def test_status_in_words(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str])
         "base url   http://127.0.0.1:8000\n"
         "load       3 running, 0 waiting, KV cache 12%\n"
         "restarts   3 (2 crash, 1 requested), 0 failures in a row\n"
-        "last exit  signal 9 (crash) at 2026-01-01T00:00:00Z: out of memory; lower it\n"
+        "last exit  signal 9 (crash) at 2026-01-01T00:00:00Z: out of memory (oom); lower it\n"
     )
 
 

@@ -469,5 +469,5 @@ def test_one_in_use_is_not_removed(lab: Lab) -> None:
         assert first in lab.builds
     finally:
         engine.communicate(b"\n")
-    assert install(lab) == 0
-    assert first not in lab.builds
+    # A process that ends while it is looked at counts as using everything; the next run looks again.
+    eventually(lambda: install(lab) == 0 and first not in lab.builds, within=30)

@@ -16,9 +16,11 @@ def colourful() -> bool:
 
 def status_text(status: Status, *, colour: bool) -> str:
     """Return a few aligned lines. What is unknown is left out, as is what an older or newer daemon does not say."""
+    # Why nothing runs has a row of its own below.
+    told = status.get("state") in ("backoff", "failed") and (status.get("fail_why") or status.get("blocker"))
     rows = [
         ("state", _state(status, colour=colour)),
-        ("phase", _phase(status)),
+        ("phase", None if told else _phase(status)),
         ("model", _join(status.get("model"), _prefixed("revision ", status.get("revision")))),
         ("base url", status.get("base_url") if status.get("ready") else None),
         ("blocked", _reason(status.get("blocker"))),
@@ -39,7 +41,11 @@ def last_exit(status: Status) -> str | None:
         return None
     how = f"signal {last['signal']}" if last.get("signal") is not None else f"code {last.get('code')}"
     diagnosis = last.get("diagnosis") or {}
-    cause = _join(diagnosis.get("summary"), diagnosis.get("action"), between="; ")
+    cause = diagnosis.get("summary")
+    if cause and diagnosis.get("class"):
+        cause = f"{cause} ({_join(diagnosis.get('class'), diagnosis.get('retry'), between=', ')})"
+    # Of a state that is failed, the reason says what to do.
+    cause = _join(cause, None if status.get("fail_why") else diagnosis.get("action"), between="; ")
     reason = last.get("reason")
     text = _join(how, f"({reason})" if reason else None, _prefixed("at ", last.get("at")))
     return f"{text}: {cause}" if cause else text
