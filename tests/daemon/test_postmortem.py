@@ -237,6 +237,7 @@ import mmap, sys, time
 with open(sys.argv[1], "w+b") as file:
     file.truncate(4096)
     held = mmap.mmap(file.fileno(), 4096)
+    open(sys.argv[2], "w").close()
     time.sleep(300)
 """
 
@@ -248,8 +249,13 @@ def test_what_a_killed_engine_leaves_is_removed(pliable: Make) -> None:
     ours, foreign = (Path("/dev/shm", f"psm_{uuid.uuid4().hex[:12]}") for _ in range(2))
     mapper = rig.folder / "mapper.py"
     mapper.write_text(MAPPER)
-    rig.config["engine"]["vllm"]["launcher"] = rig.launch_script(f'{sys.executable} {mapper} {ours} & exec "$@"')
-    stranger = subprocess.Popen([sys.executable, str(mapper), str(foreign)])
+    # Mapped before the engine begins, as vLLM's rings are: the look at readiness must find it.
+    mapped = rig.folder / "mapped"
+    rig.config["engine"]["vllm"]["launcher"] = rig.launch_script(
+        f"rm -f {mapped}; {sys.executable} {mapper} {ours} {mapped} & "
+        f'while [ ! -e {mapped} ]; do sleep 0.05; done; exec "$@"'
+    )
+    stranger = subprocess.Popen([sys.executable, str(mapper), str(foreign), str(rig.folder / "stranger")])
     try:
         rig.start()
         rig.wait_state("ready")
@@ -257,9 +263,7 @@ def test_what_a_killed_engine_leaves_is_removed(pliable: Make) -> None:
         sockets = Path(leader.environ()["VLLM_RPC_BASE_PATH"])
         assert sockets.is_dir()
         (sockets / str(uuid.uuid4())).touch()
-        rig.until(ours.exists, what="the engine's shared memory")
-        # Looked at once a second while starting and at readiness: give the look after the file was made its time.
-        rig.until(lambda: mapped_by_members(rig, ours), what="mapped")
+        assert mapped_by_members(rig, ours)
         rig.post("restart")
         rig.wait_state("ready", after=1)
         os.kill(rig.leader(), signal.SIGKILL)
