@@ -245,11 +245,12 @@ with open(sys.argv[1], "w+b") as file:
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
 def test_what_a_killed_engine_leaves_is_removed(pliable: Make) -> None:
     """Shared memory that its members had mapped, and the folder of its sockets; a stranger's stays."""
-    rig = pliable({"restart": SOON})
+    # Members are looked at once a second while starting, and at readiness.
+    rig = pliable({"restart": SOON, "env": {"SIM_LOAD_SECONDS": "2.5"}})
     ours, foreign = (Path("/dev/shm", f"psm_{uuid.uuid4().hex[:12]}") for _ in range(2))
     mapper = rig.folder / "mapper.py"
     mapper.write_text(MAPPER)
-    # Mapped before the engine begins, as vLLM's rings are: the look at readiness must find it.
+    # Mapped before the engine loads, as vLLM's rings are.
     mapped = rig.folder / "mapped"
     rig.config["engine"]["vllm"]["launcher"] = rig.launch_script(
         f"rm -f {mapped}; {sys.executable} {mapper} {ours} {mapped} & "
