@@ -80,6 +80,7 @@ def test_the_socket_answers_throughout(
             rig.post("restart")
             rig.simulate(exit_code=1, log_flood=20)
             rig.wait_state("failed")
+            rig.until(lambda: "failed" in sampler.took, what="an answer while failed")
     sampler.judge(record_property, "launching", "ready", "draining", "stopping", "killing", "failed")
     with capsys.disabled():
         worst = {phase: round(1000 * max(times), 1) for phase, times in sampler.took.items()}
