@@ -3,9 +3,11 @@
 from hypothesis import strategies as st
 
 from vllm_supervisor.domain.messages import (
+    Absolved,
     Adopted,
     Blocked,
     Cleared,
+    Condemned,
     DeadlinePassed,
     Drained,
     Event,
@@ -76,6 +78,8 @@ def facts(generation: st.SearchStrategy[int]) -> st.SearchStrategy[ProcessEvent]
         st.builds(Blocked, generation, blockers),
         st.builds(Spawned, generation, pids),
         st.builds(LeaderExited, generation, statuses),
+        st.builds(Condemned, generation, st.sampled_from([Cause.HANG, Cause.STARTUP_STALL]), st.just("evidence")),
+        st.builds(Absolved, generation),
         st.builds(GroupEmpty, generation),
         st.builds(Probed, generation, st.sampled_from(Outcome), st.just(0.01)),
         st.builds(Served, generation),

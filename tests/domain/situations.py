@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from vllm_supervisor.domain.machine import step
 from vllm_supervisor.domain.messages import (
+    Absolved,
     Adopted,
     Blocked,
     Cleared,
+    Condemned,
     DeadlinePassed,
     Drained,
     Event,
@@ -82,6 +84,14 @@ def probed(outcome: Outcome) -> Word:
     return lambda state: Probed(state.generation, outcome, 0.01, "")
 
 
+def condemned(state: State) -> Event:
+    return Condemned(state.generation, Cause.HANG, "no step for 120 s")
+
+
+def absolved(state: State) -> Event:
+    return Absolved(state.generation)
+
+
 def deadline(_: State) -> Event:
     return DeadlinePassed()
 
@@ -112,6 +122,8 @@ WORDS: dict[str, Word | Event] = {
     "group empty": group_empty,
     "served": served,
     "drained": drained,
+    "condemned": condemned,
+    "absolved": absolved,
     **{f"probe {outcome}": probed(outcome) for outcome in Outcome},
     "deadline": deadline,
     "signal due": deadline,

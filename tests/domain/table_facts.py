@@ -132,6 +132,16 @@ PROBES = [
     ),
 ]
 
+WATCHES = [
+    row(
+        "condemned",
+        where,
+        "ends it without drain",
+        f"{where}>stopping deadline=+25 signal_due=+3 cause=hang {more}| SIGTERM",
+    )
+    for where, more in (("starting", ""), ("ready", ""), ("unhealthy", "probe_failures=0 "))
+]
+
 DEADLINES = [
     row(
         "deadline",
@@ -212,4 +222,4 @@ SIGNALS = [
     ),
 ]
 
-FACTS = [*LAUNCH, *ADOPTION, *EXITS, *PROBES, *DEADLINES, *SIGNALS]
+FACTS = [*LAUNCH, *ADOPTION, *EXITS, *PROBES, *WATCHES, *DEADLINES, *SIGNALS]

@@ -11,7 +11,7 @@ from vllm_supervisor.domain.messages import Effect, Quit, Record, Refuse, Signal
 from vllm_supervisor.domain.model import Process, State
 
 TIMES = frozenset({"deadline", "signal_due", "ready_since", "launched_at", "dead_since"})
-FLAGS = frozenset({"draining", "spawning", "was_ready"})
+FLAGS = frozenset({"draining", "spawning", "was_ready", "stuck"})
 
 
 def tell(before: State, after: State, effects: tuple[Effect, ...], now: float, *, absolute: bool = False) -> str:

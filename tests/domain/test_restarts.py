@@ -7,20 +7,34 @@ import pytest
 from tests.domain.situations import (
     NOW,
     POLICY,
+    TIMED_OUT,
+    Word,
+    absolved,
     blocked,
     cleared,
+    condemned,
     deadline,
     go,
     group_empty,
     hear,
     leader_exited,
+    probed,
     served,
     situation,
     spawned,
 )
 from vllm_supervisor.domain.machine import step
-from vllm_supervisor.domain.messages import DeadlinePassed, Quit, Record, RestartAsked, ShutdownAsked, Signal, StopAsked
-from vllm_supervisor.domain.model import Cause, Intent, Phase, Sig, State
+from vllm_supervisor.domain.messages import (
+    DeadlinePassed,
+    Event,
+    Quit,
+    Record,
+    RestartAsked,
+    ShutdownAsked,
+    Signal,
+    StopAsked,
+)
+from vllm_supervisor.domain.model import Cause, Intent, Outcome, Phase, Sig, State
 
 DIES = (leader_exited, group_empty)
 DIES_STARTING = (cleared, spawned, *DIES)
@@ -131,6 +145,55 @@ def test_restarts_can_be_disabled() -> None:
     state = go(situation("ready"), *DIES, policy=policy)
     assert (state.phase, state.fail_why) == (Phase.FAILED, "the engine ended and restart.enabled is false")
     assert state.deadline is None
+
+
+def disabled(*words: Word | Event, enabled_again: bool = False) -> State:
+    """Return what becomes of a ready engine that may not be restarted; on request allow it before the last word."""
+    never = replace(POLICY, restart_enabled=False)
+    state = go(situation("ready", never), *words[:-1], policy=never)
+    return go(state, *words[-1:], policy=POLICY if enabled_again else never)
+
+
+@pytest.mark.parametrize("trouble", [TIMED_OUT, (probed(Outcome.REFUSED),) * 3, (condemned,), (*TIMED_OUT, condemned)])
+def test_with_restarts_disabled_no_engine_is_ended(trouble: tuple[Word | Event, ...]) -> None:
+    """Unhealthy or stuck, it is left running: to kill it without replacing it would help nobody."""
+    state = disabled(*trouble)
+    assert (state.phase, state.leader_alive, state.cause, state.deadline) == (Phase.UNHEALTHY, True, None, None)
+
+
+@pytest.mark.parametrize("trouble", [TIMED_OUT[-1:], (condemned,)])
+def test_why_nothing_is_done_is_told(trouble: tuple[Word | Event, ...]) -> None:
+    """The transition to unhealthy says that the engine is left running, and by which key."""
+    never = replace(POLICY, restart_enabled=False, failure_threshold=1)
+    state = situation("ready", never)
+    event = trouble[0](state) if callable(trouble[0]) else trouble[0]
+    _, effects = step(state, event, NOW, never, 0.5)
+    (record,) = (effect for effect in effects if isinstance(effect, Record))
+    assert record.detail.endswith("; left running, because restart.enabled is false")
+
+
+def test_an_unhealthy_engine_that_was_left_running_gets_ready_again() -> None:
+    """An answer to the health probe is enough, unless the engine is stuck: then it has to step first."""
+    ok = probed(Outcome.OK)
+    assert disabled(*TIMED_OUT, ok).phase is Phase.READY
+    assert disabled(condemned, ok).phase is Phase.UNHEALTHY
+    assert disabled(condemned, ok, absolved).phase is Phase.UNHEALTHY
+    assert disabled(condemned, absolved, ok).phase is Phase.READY
+
+
+@pytest.mark.parametrize(
+    ("trouble", "then", "cause"),
+    [(TIMED_OUT, probed(Outcome.TIMEOUT), Cause.UNHEALTHY), ((condemned,), probed(Outcome.OK), Cause.HANG)],
+)
+def test_an_engine_left_running_is_replaced_once_that_is_allowed(
+    trouble: tuple[Word | Event, ...], then: Word, cause: Cause
+) -> None:
+    """After a reload that enables restarts, `restart_after` begins; one that disables them ends it."""
+    state = disabled(*trouble, then, enabled_again=True)
+    assert state.deadline == NOW + POLICY.restart_after
+    assert (go(state, deadline).phase, go(state, deadline).cause) == (Phase.STOPPING, cause)
+    still = go(state, deadline, policy=replace(POLICY, restart_enabled=False))
+    assert (still.phase, still.deadline) == (Phase.UNHEALTHY, None)
 
 
 def test_a_wished_restart_works_although_restarts_are_disabled() -> None:

@@ -9,9 +9,11 @@ from tests.domain.situations import BLOCKER, EXIT_0, PID
 from tests.domain.telling import check_records
 from vllm_supervisor.domain.machine import needs, step
 from vllm_supervisor.domain.messages import (
+    Absolved,
     Adopted,
     Blocked,
     Cleared,
+    Condemned,
     DeadlinePassed,
     Drained,
     Effect,
@@ -184,6 +186,17 @@ class MachineInAWorld(RuleBasedStateMachine):
         """Perhaps late, as above."""
         self.feed(kind(self.state.generation))
 
+    @precondition(lambda self: self.launched == self.state.generation and self.launching is None)
+    @rule(stuck=st.booleans())
+    def liveness_watch_speaks(self, *, stuck: bool) -> None:
+        """The engine steps no more, or again. Where nothing may be restarted, nothing is ended for it."""
+        before, generation = self.state, self.state.generation
+        self.feed(Condemned(generation, Cause.HANG, "no step") if stuck else Absolved(generation))
+        if before.phase in ALIVE and not self.policy.restart_enabled:
+            assert self.state.process == before.process
+            assert self.state.phase is (Phase.UNHEALTHY if stuck else before.phase)
+            assert self.state.stuck == stuck
+
     @rule(off=st.sampled_from([-7, -1, 1, 7]))
     def stale_news(self, off: int) -> None:
         """Whatever is told about another generation changes nothing."""
@@ -261,7 +274,7 @@ class MachineInAWorld(RuleBasedStateMachine):
         waiting = {
             Phase.STARTING: state.process is not None and policy.startup_timeout is not None,
             Phase.READY: state.deadline is not None and state.failures > 0,
-            Phase.UNHEALTHY: True,
+            Phase.UNHEALTHY: policy.restart_enabled,
             Phase.STOPPING: True,
             Phase.KILLING: True,
             Phase.REAPING: True,
@@ -272,6 +285,7 @@ class MachineInAWorld(RuleBasedStateMachine):
         assert (state.signal_due is not None) == (state.phase in ENDING and not state.draining)
         assert (state.fail_why is not None) == (state.phase is Phase.FAILED)
         assert state.phase is Phase.STOPPING or not state.draining
+        assert state.phase is Phase.UNHEALTHY or not state.stuck
         tallied = (state.probe_failures, state.dead_since) != (0, None)
         assert not tallied or state.phase in ALIVE
         assert state.phase is not Phase.READY or state.probe_failures < policy.failure_threshold
@@ -311,8 +325,11 @@ class MachineInAWorld(RuleBasedStateMachine):
 
     @invariant()
     def a_start_always_works_in_time(self) -> None:
-        """From anywhere, if the engine plays along: no backoff is sat out, no count of old failures is in the way."""
-        if self.state.intent is Intent.EXIT:
+        """From anywhere, if the engine plays along: no backoff is sat out, no count of old failures is in the way.
+
+        One that is stuck and left running does not; for it there is `restart`.
+        """
+        if self.state.intent is Intent.EXIT or self.state.stuck:
             return
         _, at, _ = play(self.state, StartAsked(), self.now, self.policy, lambda state: state.phase is Phase.READY)
         assert at <= self.now + self.policy.drain_timeout + self.policy.stop_grace + self.policy.kill_timeout

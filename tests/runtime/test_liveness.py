@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.house import House, build
 from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult
 from vllm_supervisor.domain.liveness import Limits, Liveness
-from vllm_supervisor.domain.model import Cause, Outcome, Phase
+from vllm_supervisor.domain.model import Cause, Outcome, Phase, Policy
 from vllm_supervisor.ports import Engine
 from vllm_supervisor.runtime.liveness import EVIDENCE_TIMEOUT, LivenessWatch
 from vllm_supervisor.runtime.work import Companions
@@ -42,10 +42,12 @@ class Collector:
             raise self.error
 
 
-def watched(limits: Limits = LIMITS, evidence: Collector | None = None) -> tuple[House, list[tuple[Outcome, float]]]:
+def watched(
+    limits: Limits = LIMITS, evidence: Collector | None = None, policy: Policy | None = None
+) -> tuple[House, list[tuple[Outcome, float]]]:
     """Return a house whose engine is idle, with figures, and what canaries came to."""
     canaries: list[tuple[Outcome, float]] = []
-    house = build()
+    house = build(policy=policy)
     watch = LivenessWatch(
         house.client,
         limits,
@@ -372,3 +374,24 @@ async def test_the_verdict_goes_with_the_engine() -> None:
         engine.exit(1)
         await house.until(Phase.BACKOFF)
         assert verdict(house) is None
+
+
+async def test_a_stuck_engine_that_may_not_be_restarted_is_left_running() -> None:
+    """Unhealthy, though `/health` says 200, until it steps again; the evidence is collected once, and nobody dies."""
+    collector = Collector()
+    house, _ = watched(evidence=collector, policy=Policy(restart_enabled=False))
+    async with house.run():
+        engine = await house.started()
+        house.client.frozen = True
+        await house.until(Phase.UNHEALTHY)
+        await anyio.sleep(2000)
+        assert house.phase is Phase.UNHEALTHY
+        assert len(collector.asked) == 1
+        assert engine.signals == []
+        assert "left running" in house.observer.records[-1].detail
+        house.client.frozen = False
+        await house.until(Phase.READY)
+        assert engine.generation == house.engine.generation
+        house.client.frozen = True
+        await house.until(Phase.UNHEALTHY)
+        assert len(collector.asked) == 2

@@ -10,7 +10,9 @@ A generation is one attempt to launch. Facts about another generation than the c
 from dataclasses import replace
 from typing import assert_never
 
+from vllm_supervisor.domain.health import become_ready, probed
 from vllm_supervisor.domain.messages import (
+    Absolved,
     Adopted,
     Blocked,
     Cleared,
@@ -33,12 +35,10 @@ from vllm_supervisor.domain.messages import (
     StopAsked,
 )
 from vllm_supervisor.domain.model import (
-    DEAD_OUTCOMES,
     FAULTS,
     Cause,
     Intent,
     Needs,
-    Outcome,
     Phase,
     Policy,
     Process,
@@ -47,6 +47,7 @@ from vllm_supervisor.domain.model import (
 )
 from vllm_supervisor.domain.policy import backoff_delay
 from vllm_supervisor.domain.transitions import (
+    LEFT_RUNNING,
     SERVING,
     Result,
     enter,
@@ -222,8 +223,10 @@ def _deadline_met(state: State, now: float, policy: Policy) -> Result:
             return stop(state, now, policy, Cause.STARTUP_STALL, drain=False)
         case Phase.READY:
             return replace(state, failures=0, deadline=None), ()
+        case Phase.UNHEALTHY if not policy.restart_enabled:
+            return replace(state, deadline=None), ()
         case Phase.UNHEALTHY:
-            return stop(state, now, policy, Cause.UNHEALTHY, drain=False)
+            return stop(state, now, policy, Cause.HANG if state.stuck else Cause.UNHEALTHY, drain=False)
         case Phase.STOPPING if state.draining:
             return terminate(state, now, policy)
         case Phase.STOPPING:
@@ -257,10 +260,10 @@ def _process_event(state: State, event: ProcessEvent, now: float, policy: Policy
             return _blocked(state, event, now, policy, u)
         case Spawned():
             return _spawned(state, event, now, policy)
-        case LeaderExited() | Judged() | Condemned() | GroupEmpty():
+        case LeaderExited() | Judged() | Condemned() | Absolved() | GroupEmpty():
             return _end_event(state, event, now, policy, u)
         case Probed():
-            return _probed(state, event, now, policy)
+            return probed(state, event, now, policy)
         case Served():
             return _served(state, now, policy)
         case Drained():
@@ -270,7 +273,7 @@ def _process_event(state: State, event: ProcessEvent, now: float, policy: Policy
 
 
 def _end_event(
-    state: State, event: LeaderExited | Judged | Condemned | GroupEmpty, now: float, policy: Policy, u: float
+    state: State, event: LeaderExited | Judged | Condemned | Absolved | GroupEmpty, now: float, policy: Policy, u: float
 ) -> Result:
     """Take in what is about the end of the engine."""
     match event:
@@ -279,14 +282,26 @@ def _end_event(
         case Judged():
             return (replace(state, verdict=event.verdict) if state.process is not None else state), ()
         case Condemned():
-            watched = needs(state, policy)
-            if watched.start_watch or watched.liveness_watch:
-                return stop(state, now, policy, event.cause, drain=False)
-            return state, ()
+            return _condemned(state, event, now, policy)
+        case Absolved():
+            return replace(state, stuck=False), ()
         case GroupEmpty():
             if state.process is None or state.process.leader_alive:
                 return state, ()
             return settle(state, now, policy, u)
+
+
+def _condemned(state: State, event: Condemned, now: float, policy: Policy) -> Result:
+    """End an engine that is stuck. One that served stays where nothing would follow: its operator wants to see it."""
+    watched = needs(state, policy)
+    if not (watched.start_watch or watched.liveness_watch):
+        return state, ()
+    if policy.restart_enabled or state.phase is Phase.STARTING:
+        return stop(state, now, policy, event.cause, drain=False)
+    state = replace(state, stuck=True)
+    if state.phase is Phase.UNHEALTHY:
+        return state, ()
+    return enter(state, Phase.UNHEALTHY, now, f"{event.detail}; {LEFT_RUNNING}")
 
 
 def _blocked(state: State, event: Blocked, now: float, policy: Policy, u: float) -> Result:
@@ -333,39 +348,7 @@ def _leader_exited(state: State, now: float, policy: Policy) -> Result:
             return state, ()
 
 
-def _probed(state: State, event: Probed, now: float, policy: Policy) -> Result:
-    if state.phase not in SERVING or event.outcome is Outcome.UNKNOWN:
-        return state, ()
-    if event.outcome in (Outcome.OK, Outcome.BUSY):
-        state = replace(state, probe_failures=0, dead_since=None)
-        return (state, ()) if state.phase is Phase.READY else _become_ready(state, now, policy)
-    first_death = event.outcome in DEAD_OUTCOMES and state.dead_since is None
-    state = replace(
-        state,
-        probe_failures=state.probe_failures + 1,
-        dead_since=now if first_death else state.dead_since,
-    )
-    if state.phase is Phase.UNHEALTHY:
-        if first_death and state.deadline is not None:
-            state = replace(state, deadline=max(state.deadline, now + policy.self_exit_grace))
-        return state, ()
-    if state.probe_failures < policy.failure_threshold:
-        return state, ()
-    after, effects = enter(state, Phase.UNHEALTHY, now, event.detail)
-    deadline = now + policy.restart_after
-    if state.dead_since is not None:
-        # An engine that says it is dead may still exit by itself, and then its code is the better story.
-        deadline = max(deadline, state.dead_since + policy.self_exit_grace)
-    return replace(after, deadline=deadline), effects
-
-
 def _served(state: State, now: float, policy: Policy) -> Result:
     if not needs(state, policy).starting_probe or state.intent is not Intent.UP:
         return state, ()
-    return _become_ready(state, now, policy)
-
-
-def _become_ready(state: State, now: float, policy: Policy) -> Result:
-    after, effects = enter(state, Phase.READY, now)
-    forgive_at = now + policy.healthy_reset if state.failures else None
-    return replace(after, was_ready=True, ready_since=now, never_ready=0, deadline=forgive_at), effects
+    return become_ready(state, now, policy)

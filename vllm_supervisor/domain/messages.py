@@ -89,11 +89,21 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """The engine is beyond help (`hang`, `startup_stall`); the evidence has been collected. It ends without a drain."""
+    """The engine is beyond help (`hang`, `startup_stall`); the evidence has been collected. It ends without a drain.
+
+    With `restart.enabled: false` one that was ready is left running, as unhealthy.
+    """
 
     generation: int
     cause: Cause
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absolved:
+    """An engine that was condemned, and left running, steps again."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ Event = (
     | LeaderExited
     | Judged
     | Condemned
+    | Absolved
     | GroupEmpty
     | Probed
     | Served
@@ -154,7 +165,9 @@ Event = (
     | DeadlinePassed
 )
 
-ProcessEvent = Cleared | Blocked | Spawned | LeaderExited | Judged | Condemned | GroupEmpty | Probed | Served | Drained
+ProcessEvent = (
+    Cleared | Blocked | Spawned | LeaderExited | Judged | Condemned | Absolved | GroupEmpty | Probed | Served | Drained
+)
 """Events that are about one generation."""
 
 

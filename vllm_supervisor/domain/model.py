@@ -232,6 +232,8 @@ class State:
     probe_failures: int = 0
     dead_since: float | None = None
     """First of the current run of probes that found the engine dead."""
+    stuck: bool = False
+    """It steps no more and is left running, because nothing may be restarted; no health answer makes it ready."""
     failures: int = 0
     """Ends in a row that nobody asked for."""
     never_ready: int = 0

@@ -13,6 +13,7 @@ from vllm_supervisor.domain.policy import backoff_delay
 Result = tuple[State, tuple[Effect, ...]]
 
 SERVING = frozenset({Phase.READY, Phase.UNHEALTHY})
+LEFT_RUNNING = "left running, because restart.enabled is false"
 HOPELESS = frozenset({Retry.PERMANENT, Retry.NEEDS_OPERATOR})
 
 
@@ -28,6 +29,7 @@ def enter(state: State, phase: Phase, now: float, detail: str = "") -> Result:
         draining=False,
         probe_failures=state.probe_failures if phase in SERVING else 0,
         dead_since=state.dead_since if phase in SERVING else None,
+        stuck=state.stuck if phase in SERVING else False,
         fail_why=None,
     )
     return after, (record,)

@@ -25,7 +25,7 @@ from vllm_supervisor.domain.liveness import (
     rank_in_doubt,
     suspended,
 )
-from vllm_supervisor.domain.messages import Condemned
+from vllm_supervisor.domain.messages import Absolved, Condemned
 from vllm_supervisor.domain.model import Cause, Outcome
 from vllm_supervisor.ports import Engine, EngineClient, EvidenceCollector, Level, Note
 from vllm_supervisor.runtime.facts import Looked, Watched
@@ -73,7 +73,7 @@ class LivenessWatch:
         """How often an engine was seen to step, ever."""
 
     async def __call__(self, engine: Engine, post: Post) -> None:
-        """Watch until cancelled, or until the engine is condemned."""
+        """Watch until cancelled: the machine decides what follows when the engine is condemned."""
         async with anyio.create_task_group() as group:
             await _Round(self, engine, post).run(group)
             group.cancel_scope.cancel()
@@ -95,13 +95,18 @@ class _Round:
         self._canary_seconds: float | None = None
         self._asks_suspended = True
         self._told: Liveness | None = None
+        self._condemned = False
+        """Still watched, because an engine that may not be restarted is left running."""
 
     async def run(self, group: TaskGroup) -> None:
         while True:
             await self._look()
             judgement = self._judge()
-            if judgement.verdict is Liveness.STUCK and await self._condemn(judgement.evidence):
-                return
+            if self._condemned and judgement.verdict is not Liveness.STUCK:
+                self._condemned = False
+                self._post(Absolved(self._engine.generation))
+            elif judgement.verdict is Liveness.STUCK and not self._condemned:
+                self._condemned = await self._condemn(judgement.evidence)
             self._heed_canary(group)
             await anyio.sleep(self._pause())
 
