@@ -13,6 +13,7 @@ from vllm_supervisor.domain.messages import (
     Event,
     GroupEmpty,
     LeaderExited,
+    PolicyChanged,
     Probed,
     ProcessEvent,
     RestartAsked,
@@ -92,6 +93,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     facts(generations),
     st.builds(RestartAsked, st.sampled_from(Cause), st.booleans()),
     st.builds(Adopted, generations, pids, st.booleans()),
+    st.builds(PolicyChanged, policies),
     st.just(DeadlinePassed()),
 )
 

@@ -17,6 +17,7 @@ from vllm_supervisor.domain.messages import (
     Event,
     GroupEmpty,
     LeaderExited,
+    PolicyChanged,
     Probed,
     RestartAsked,
     Served,
@@ -45,6 +46,19 @@ POLICY = Policy(
     kill_interval=1.0,
     kill_timeout=35.0,
 )
+SHORTER = Policy(
+    min_backoff=0.5,
+    max_backoff=1.5,
+    healthy_reset=60.0,
+    never_ready_limit=9,
+    retry_failed_every=300.0,
+    startup_timeout=None,
+    failure_threshold=2,
+    restart_after=7.0,
+    drain_timeout=8.0,
+    stop_grace=9.0,
+)
+"""What a reload puts in its place."""
 BLOCKER = Blocker(BlockerKind.PORT, "port 8000 is held by pid 12 (python)", "stop it")
 EXIT_0 = ExitStatus(code=0)
 
@@ -113,6 +127,7 @@ WORDS: dict[str, Word | Event] = {
     "restart --no-drain": RestartAsked(drain=False),
     "restart for a new configuration": RestartAsked(Cause.CONFIG),
     "shutdown": ShutdownAsked(),
+    "new policy": PolicyChanged(SHORTER),
     "adopted": Adopted(9, 99, leader_alive=True),
     "adopted without its leader": Adopted(9, 99, leader_alive=False),
     "cleared": cleared,

@@ -244,4 +244,19 @@ REFUSED = [
     for where in ("end, draining", "end, terminating", "end, killing", "end, spawn overdue")
 ]
 
-OPERATORS = [*START, *STOP, *RESTART, *SHUTDOWN, *REFUSED]
+_GRACE = ("stop, terminating", "stop, orphans", "stop, spawning", "restart, terminating", "restart, spawning",
+          "unhealthy, terminating", "end, terminating", "leftover")  # fmt: skip
+NEW_POLICY = [
+    row("new policy", "starting", "lifts the limit of the start that is under way", "no deadline"),
+    row("new policy", "unhealthy", "counts from when it became unhealthy", "deadline=+6.5"),
+    row("new policy", "backoff", "does not sit out a pause that would be shorter now", "deadline=+1"),
+    row("new policy", "blocked", "does not sit out a pause that would be shorter now", "deadline=+1"),
+    row("new policy", "failed", "tries again, counted from the failure", "deadline=+299.5"),
+    *(
+        row("new policy", where, "drains for as long as it says now", "deadline=+7.5")
+        for where in ("stop, draining", "restart, draining", "end, draining")
+    ),
+    *(row("new policy", where, "moves the end of the grace", "deadline=+8.5") for where in _GRACE),
+]
+
+OPERATORS = [*START, *STOP, *RESTART, *SHUTDOWN, *REFUSED, *NEW_POLICY]

@@ -1,11 +1,14 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_supervisor.domain.model import Policy
-from vllm_supervisor.domain.policy import backoff_delay
+from tests import strategies
+from tests.domain.situations import NOW, POLICY, SITUATIONS, go, probed, situation
+from vllm_supervisor.domain.model import Outcome, Phase, Policy, State
+from vllm_supervisor.domain.policy import backoff_delay, retimed
 
 ALMOST_1 = math.nextafter(1.0, 0.0)
 
@@ -48,3 +51,41 @@ def test_backoff_stays_in_its_window_and_never_shrinks(failures: int, low: float
     delay = backoff_delay(failures, policy, u)
     assert policy.min_backoff <= delay <= policy.max_backoff * (1 + 1e-12)
     assert delay <= backoff_delay(failures + 1, policy, u)
+
+
+def test_a_longer_limit_holds_for_the_start_under_way() -> None:
+    """`startup.timeout` given, or raised, while an engine starts counts from its launch."""
+    state = situation("starting")
+    assert retimed(state, POLICY, replace(POLICY, startup_timeout=7200.0)).deadline == NOW + 7200.0
+    unlimited = retimed(state, POLICY, replace(POLICY, startup_timeout=None))
+    assert unlimited.deadline is None
+    assert retimed(unlimited, replace(POLICY, startup_timeout=None), POLICY) == state
+
+
+def test_a_lower_threshold_does_not_itself_make_unhealthy() -> None:
+    """Failures so far count, and it takes a probe to be unhealthy."""
+    state = go(situation("ready"), probed(Outcome.TIMEOUT), probed(Outcome.TIMEOUT))
+    after = retimed(state, POLICY, replace(POLICY, failure_threshold=1))
+    assert (after.phase, after.probe_failures) == (Phase.READY, 0)
+    assert go(after, probed(Outcome.TIMEOUT), policy=replace(POLICY, failure_threshold=1)).phase is Phase.UNHEALTHY
+    assert retimed(state, POLICY, replace(POLICY, failure_threshold=9)) == state
+
+
+def test_a_dead_engine_keeps_its_time_to_exit_by_itself() -> None:
+    """However short `restart_after` becomes."""
+    state = go(situation("unhealthy"), probed(Outcome.ERROR), now=NOW + 1)
+    assert retimed(state, POLICY, replace(POLICY, restart_after=0.0)).deadline == NOW + 1 + POLICY.self_exit_grace
+
+
+@given(strategies.states, strategies.policies)
+def test_the_same_policy_moves_no_deadline_of_a_state_that_it_led_to(state: State, policy: Policy) -> None:
+    """Nor does it change anything but deadline and tally, whatever the state."""
+    after = retimed(state, policy, policy)
+    assert replace(after, deadline=state.deadline, probe_failures=state.probe_failures) == state
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_reload_that_changes_nothing_changes_nothing(name: str) -> None:
+    """In every situation that events lead to."""
+    state = situation(name)
+    assert retimed(state, POLICY, POLICY) == state

@@ -20,6 +20,7 @@ from vllm_supervisor.domain.messages import (
     Event,
     GroupEmpty,
     LeaderExited,
+    PolicyChanged,
     Probed,
     Quit,
     RestartAsked,
@@ -134,6 +135,12 @@ class MachineInAWorld(RuleBasedStateMachine):
     def ask(self, command: Event) -> None:
         """Operators may say anything at any moment."""
         self.feed(command)
+
+    @rule(policy=strategies.policies)
+    def change_policy(self, policy: Policy) -> None:
+        """A reload may come at any moment, and replaces every number at once."""
+        self.feed(PolicyChanged(policy))
+        self.policy = policy
 
     @precondition(lambda self: self.unanswered)
     @rule(blocker=st.none() | strategies.blockers)

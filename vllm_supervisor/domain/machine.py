@@ -23,6 +23,7 @@ from vllm_supervisor.domain.messages import (
     GroupEmpty,
     Judged,
     LeaderExited,
+    PolicyChanged,
     Probed,
     ProcessEvent,
     Refuse,
@@ -45,7 +46,7 @@ from vllm_supervisor.domain.model import (
     Sig,
     State,
 )
-from vllm_supervisor.domain.policy import backoff_delay
+from vllm_supervisor.domain.policy import backoff_delay, retimed
 from vllm_supervisor.domain.transitions import (
     LEFT_RUNNING,
     SERVING,
@@ -79,6 +80,8 @@ def step(state: State, event: Event, now: float, policy: Policy, u: float) -> Re
             return _restart_asked(state, event, now, policy)
         case ShutdownAsked():
             return _shutdown_asked(state, now, policy)
+        case PolicyChanged():
+            return retimed(state, policy, event.policy), ()
         case Adopted():
             return _adopted(state, event, now, policy)
         case DeadlinePassed():

@@ -6,7 +6,7 @@ dropped first. Effects are one-shot orders; whatever has a duration is derived f
 
 from dataclasses import dataclass
 
-from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Outcome, Phase, Sig, Verdict
+from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Outcome, Phase, Policy, Sig, Verdict
 
 # --- what operators ask for
 
@@ -34,6 +34,13 @@ class RestartAsked:
 @dataclass(frozen=True, slots=True)
 class ShutdownAsked:
     """The daemon is to end. A second one skips the drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Other numbers decide from now on: `policy` takes the place of the one that the step is given."""
+
+    policy: Policy
 
 
 # --- what happened to processes
@@ -150,6 +157,7 @@ Event = (
     | StopAsked
     | RestartAsked
     | ShutdownAsked
+    | PolicyChanged
     | Adopted
     | Cleared
     | Blocked

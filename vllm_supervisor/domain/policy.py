@@ -1,6 +1,8 @@
-"""Arithmetic of restarts."""
+"""Arithmetic of restarts, and of the deadlines that another policy moves."""
 
-from vllm_supervisor.domain.model import Policy
+from dataclasses import replace
+
+from vllm_supervisor.domain.model import Phase, Policy, State
 
 
 def backoff_delay(failures: int, policy: Policy, u: float) -> float:
@@ -12,3 +14,41 @@ def backoff_delay(failures: int, policy: Policy, u: float) -> float:
     # 2.0 ** 1024 overflows; the cap is reached long before.
     ceiling = min(policy.max_backoff, policy.min_backoff * 2.0 ** min(failures, 64))
     return policy.min_backoff + u * (max(ceiling, policy.min_backoff) - policy.min_backoff)
+
+
+def retimed(state: State, old: Policy, new: Policy) -> State:
+    """Return `state` as if `new` had been the policy when its phase began.
+
+    Who makes a limit longer means the start that is under way, and who makes one shorter does not want to sit out the
+    old one. A deadline that has passed thereby is due at once.
+    """
+    # A threshold that the failures so far would reach needs one more, so that it is a probe that decides.
+    failures = min(state.probe_failures, new.failure_threshold - 1) if state.phase is Phase.READY else None
+    kept = state if failures is None else replace(state, probe_failures=failures)
+    return replace(kept, deadline=_deadline(state, old, new))
+
+
+def _deadline(state: State, old: Policy, new: Policy) -> float | None:
+    deadline = state.deadline
+    match state.phase:
+        case Phase.STARTING if state.process is not None:
+            began = state.since if state.launched_at is None else state.launched_at
+            return None if new.startup_timeout is None else began + new.startup_timeout
+        case Phase.FAILED:
+            again = new.retry_failed_every > 0 and not state.occupied
+            return state.since + new.retry_failed_every if again else None
+        case _ if deadline is None:
+            return None
+        case Phase.READY:
+            return state.since + new.healthy_reset
+        case Phase.UNHEALTHY:
+            restart_at = state.since + new.restart_after
+            return restart_at if state.dead_since is None else max(restart_at, state.dead_since + new.self_exit_grace)
+        case Phase.BACKOFF:
+            return min(deadline, state.since + new.max_backoff)
+        case Phase.STOPPING if state.draining:
+            return state.since + new.drain_timeout
+        case Phase.STOPPING:
+            return deadline + (new.stop_grace - old.stop_grace)
+        case _:
+            return deadline
