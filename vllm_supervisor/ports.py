@@ -3,6 +3,7 @@
 Every awaitable here may be cancelled at any time and then leaves nothing behind, unless it says otherwise.
 """
 
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -271,6 +272,29 @@ class StartHistory(Protocol):
     def save(self, starts: PastStarts) -> None:
         """Remember it."""
         ...
+
+
+class LogProblem(StrEnum):
+    """What is wrong with the engine's log: a fixed, small set, which metrics count by."""
+
+    MISSING = "missing"
+    """Somebody deleted the file to which the engine writes."""
+    DISK_FULL = "disk_full"
+    NOT_WRITABLE = "not_writable"
+    NOT_READABLE = "not_readable"
+    """The journal, where this user may not read it."""
+    OTHER = "other"
+
+
+_LOG_PROBLEMS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), LogProblem.DISK_FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), LogProblem.NOT_WRITABLE),
+}
+
+
+def log_problem(number: int | None) -> LogProblem:
+    """Return what kind of trouble an errno means for who writes the log."""
+    return _LOG_PROBLEMS.get(number or 0, LogProblem.OTHER)
 
 
 class Level(StrEnum):

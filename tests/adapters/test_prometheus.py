@@ -9,6 +9,7 @@ from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.domain import machine
 from vllm_supervisor.domain.diagnosis import CLASSES
 from vllm_supervisor.domain.messages import (
+    Blocked,
     Cleared,
     DeadlinePassed,
     Event,
@@ -22,7 +23,7 @@ from vllm_supervisor.domain.messages import (
     StartAsked,
     StopAsked,
 )
-from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, Phase, Policy, State
+from vllm_supervisor.domain.model import Blocker, BlockerKind, Cause, ExitStatus, Outcome, Phase, Policy, State
 from vllm_supervisor.ports import Note, Observer
 
 PREFIX = "vllm_supervisor_"
@@ -44,6 +45,8 @@ NAMES = {
     "gpu_release_wait_seconds": "gauge",
     "canary_duration_seconds": "gauge",
     "last_progress_timestamp_seconds": "gauge",
+    "log_problems_total": "counter",
+    "log_lost_bytes_total": "counter",
     "control_requests_total": "counter",
     "engine_info": "gauge",
     "build_info": "gauge",
@@ -184,6 +187,35 @@ def test_an_end_counts_by_its_class(life: Life, told: str | None, counted: str) 
     assert changed == {("engine_exits_total", (counted,)): 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "told", "counted"),
+    [
+        ("log_file_missing", "missing", "missing"),
+        ("log_disk_full", "disk_full", "disk_full"),
+        ("log_rotation_failed", "not_writable", "not_writable"),
+        ("log_not_prepared", "a surprise", "other"),
+    ],
+)
+def test_troubles_with_the_log(life: Life, kind: str, told: str, counted: str) -> None:
+    """Each is counted by its kind, and the label's values stay a fixed set."""
+    life.observer.noted(Note(kind, fields={"problem": told}))
+    assert life["log_problems_total", counted] == 1
+    assert sum(value for key, value in figures(life.observer, 100.0).items() if key[0] == "log_problems_total") == 1
+
+
+def test_a_log_that_cannot_be_opened_for_a_launch(life: Life) -> None:
+    """The launch is blocked, and the log is why."""
+    life.at(101, StartAsked()).at(102, Blocked(1, Blocker(BlockerKind.LOG_FILE, "why", "remedy")))
+    assert life["log_problems_total", "not_writable"] == 1
+
+
+def test_bytes_lost_in_rotations_add_up(life: Life) -> None:
+    """Those that are known to be lost."""
+    for lost in (10, 0, 5):
+        life.observer.noted(Note("log_rotated", fields={"moved": 100, "lost": lost, "how": "truncate"}))
+    assert life["log_lost_bytes_total"] == 15
+
+
 def test_the_wait_for_gpus(life: Life) -> None:
     """The last wait, and no sample where there was none."""
     assert ("gpu_release_wait_seconds", ()) not in figures(life.observer, 100.0)
@@ -282,7 +314,7 @@ def test_promtool_rules() -> None:
         assert re.search(rf"^# HELP {name} .+$", text, re.MULTILINE), name
     samples = [line for line in text.splitlines() if line.startswith(PREFIX)]
     assert len(samples) == len({line.rpartition(" ")[0] for line in samples}), "no series twice"
-    assert len(samples) < 150
+    assert len(samples) < 160
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")

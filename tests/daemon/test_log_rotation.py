@@ -1,6 +1,10 @@
 """vLLM's log under rotation, in a whole daemon."""
 
+import os
+import subprocess
 from collections.abc import Callable
+
+import pytest
 
 from tests.rig import Rig
 
@@ -49,6 +53,7 @@ def test_a_deleted_log_is_told_and_the_next_engine_has_one(make_rig: Make) -> No
     rig.wait_state("ready", after=generation)
     assert f"generation {generation + 1} is launched" in rig.log.read_text()
     assert len(rig.events("log_file_missing")) == 1
+    assert rig.metric('vllm_supervisor_log_problems_total{problem="missing"}') == 1
 
 
 def test_a_rotation_that_fails_is_told_once(make_rig: Make) -> None:
@@ -62,4 +67,51 @@ def test_a_rotation_that_fails_is_told_once(make_rig: Make) -> None:
     assert len(rig.events("log_rotation_failed")) == 1
     assert rig.status()["ready"]
     rig.log.with_name("vllm.log.new").rmdir()
+    rig.until(lambda: rig.events("log_rotated"), what="log_rotated")
+
+
+def test_a_full_disk_is_told_and_hurts_nobody(make_rig: Make) -> None:
+    """Where the log's disk is full, an event and a metric say so, once; engine and daemon go on."""
+    own_mounts = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=256k none "$LOGS" && exec "$@"', "sh"]
+    if os.geteuid() != 0 or subprocess.run([*own_mounts[:2], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a small disk of its own needs root, and leave to mount")
+    rig = make_rig({"env": {"SIM_LOG_FLOOD": "1"}})
+    logs = rig.folder / "logs"
+    logs.mkdir()
+    rig.config["engine"]["vllm"]["log_file"] = str(logs / "vllm.log")
+    rig.start(prefix=own_mounts, environ={"LOGS": str(logs)})
+    before = rig.wait_state("ready")
+    full = 'vllm_supervisor_log_problems_total{problem="disk_full"}'
+    rig.until(lambda: rig.metric(full), what="the metric")
+    [event] = rig.events("log_disk_full")
+    assert "no room is left" in event["detail"]
+    rig.post("restart")
+    status = rig.wait_state("ready", after=before["generation"])
+    assert status["restarts"]["by_reason"]["crash"] == 0
+    assert len(rig.events("log_disk_full")) == 1
+    assert rig.stop() == 0
+
+
+def test_a_log_folder_that_nobody_may_write_to(make_rig: Make) -> None:
+    """A rotation that is refused is an event and a metric; the engine goes on, and so does its log."""
+    rig = make_rig({"env": {"SIM_LOG_FLOOD": "1"}, "log": {"max_bytes": "300 kB", "keep": 3}})
+    logs = rig.folder / "logs"
+    logs.mkdir()
+    rig.config["engine"]["vllm"]["log_file"] = str(logs / "vllm.log")
+    prefix: list[str] = []
+    if os.geteuid() == 0:
+        # To root no folder is closed, but to whoever has no capability.
+        prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    rig.start(prefix=prefix)
+    rig.wait_state("ready")
+    logs.chmod(0o500)
+    try:
+        refused = 'vllm_supervisor_log_problems_total{problem="not_writable"}'
+        rig.until(lambda: rig.metric(refused), what="the metric")
+        assert len(rig.events("log_rotation_failed")) == 1
+        grown = (logs / "vllm.log").stat().st_size
+        rig.until(lambda: (logs / "vllm.log").stat().st_size > grown, what="the log goes on")
+        assert rig.status()["ready"]
+    finally:
+        logs.chmod(0o700)
     rig.until(lambda: rig.events("log_rotated"), what="log_rotated")

@@ -3,7 +3,8 @@
 vLLM holds the file open for append and cannot be told to open another. So what is there is copied to `NAME.1` and then
 taken out of the file's head while the writer goes on appending at its end. On ext4 and XFS the kernel does that in one
 step (FALLOC_FL_COLLAPSE_RANGE) and not a byte is lost. Elsewhere the file is truncated, which loses what was written
-since the last byte that was copied; those bytes are counted. While nobody writes (`at_rest`), the file is renamed.
+since the last byte that was copied. Of that, what was there at the last look is counted; what arrives between that look
+and the cut, two system calls later, is seen by nobody. While nobody writes (`at_rest`), the file is renamed.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from vllm_supervisor.ports import Level, Note
+from vllm_supervisor.ports import Level, LogProblem, Note, log_problem
 
 _COLLAPSE = 0x08
 """FALLOC_FL_COLLAPSE_RANGE of linux/falloc.h."""
@@ -32,9 +33,14 @@ _LATEST = 2.0
 """Seconds between looks: so many that the file would grow by half of what is left of its limit, within these."""
 
 
+_FAILED = "log_rotation_failed"
+_LOST_UNTIL_RESTART = "what the engine prints is lost until its restart"
+_LOST_UNTIL_ROOM = "no room is left where the log is: what the engine prints is lost until there is"
+
+
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """What a rotation did: bytes moved to `NAME.1`, and bytes that could not be saved (known ones; usually 0)."""
+    """What a rotation did: bytes moved to `NAME.1`, and bytes known to be lost (usually 0), never more than were."""
 
     moved: int
     lost: int
@@ -57,6 +63,14 @@ class Rotation:
             return self._path.stat().st_size
         except OSError:
             return None
+
+    def disk_full(self) -> bool:
+        """Say whether nothing more can be written where the file is."""
+        try:
+            found = os.statvfs(self._path.parent)
+        except OSError:
+            return False
+        return found.f_blocks > 0 and (found.f_bfree if os.geteuid() == 0 else found.f_bavail) == 0
 
     def due(self) -> bool:
         """Say whether the file has grown to its limit. A missing file has not."""
@@ -117,7 +131,8 @@ class Rotation:
         return self._cut(source, copied)
 
     def _cut(self, source: int, copied: int) -> Rotated:
-        # What comes between this look and the next call cannot be counted: microseconds.
+        # What comes between this look and the next call cannot be counted: microseconds, or, where this thread has to
+        # wait for a core in between, as much as is written meanwhile.
         lost = max(0, os.fstat(source).st_size - copied)
         os.ftruncate(source, 0)
         return Rotated(copied, lost, "truncate")
@@ -141,34 +156,48 @@ async def keep(rotation: Rotation, expected: Callable[[], bool], note: Callable[
 
     `expected` says whether there has to be a file: whether an engine writes to it.
     """
-    told: set[str] = set()
-    before, looked_at, growth, missing = rotation.size() or 0, anyio.current_time(), 0.0, False
+    trouble = _Trouble(note)
+    before, looked_at, growth = rotation.size() or 0, anyio.current_time(), 0.0
     while True:
         await anyio.sleep(rotation.pause(growth))
-        size, now = rotation.size(), anyio.current_time()
-        if size is None and expected() and not missing:
-            detail = "what the engine prints is lost until its restart"
-            note(Note("log_file_missing", Level.WARNING, {"detail": detail}))
-        missing = size is None and expected()
+        size, now, written = rotation.size(), anyio.current_time(), expected()
+        trouble.look("log_file_missing", LogProblem.MISSING, _LOST_UNTIL_RESTART, on=written and size is None)
+        trouble.look("log_disk_full", LogProblem.DISK_FULL, _LOST_UNTIL_ROOM, on=written and rotation.disk_full())
         if rotation.due():
-            await _rotate(rotation, note, told)
+            await _rotate(rotation, note, trouble)
         growth = ((size or 0) - before) / (now - looked_at) if now > looked_at else 0.0
         before, looked_at = rotation.size() or 0, anyio.current_time()
 
 
-async def _rotate(rotation: Rotation, note: Callable[[Note], None], told: set[str]) -> None:
+async def _rotate(rotation: Rotation, note: Callable[[Note], None], trouble: "_Trouble") -> None:
     try:
         rotated = await to_thread.run_sync(rotation.while_written)
     except OSError as error:
-        why = error.strerror or str(error)
-        if why not in told:
-            note(Note("log_rotation_failed", Level.WARNING, {"detail": f"{error.filename or 'the log'}: {why}"}))
-        told.add(why)
+        detail = f"{error.filename or 'the log'}: {error.strerror or error}"
+        trouble.look(_FAILED, log_problem(error.errno), detail, on=True)
     else:
-        told.clear()
+        trouble.over(_FAILED)
         if rotated is not None:
             level = Level.WARNING if rotated.lost else Level.INFO
             note(Note("log_rotated", level, {"moved": rotated.moved, "lost": rotated.lost, "how": rotated.how}))
+
+
+class _Trouble:
+    """Tells each trouble once, when it begins; it begins anew when it has been over meanwhile."""
+
+    def __init__(self, note: Callable[[Note], None]) -> None:
+        self._note = note
+        self._on: set[tuple[str, LogProblem]] = set()
+
+    def look(self, kind: str, problem: LogProblem, detail: str, *, on: bool) -> None:
+        if not on:
+            self._on.discard((kind, problem))
+        elif (kind, problem) not in self._on:
+            self._on.add((kind, problem))
+            self._note(Note(kind, Level.WARNING, {"problem": problem.value, "detail": detail}))
+
+    def over(self, kind: str) -> None:
+        self._on = {(other, problem) for other, problem in self._on if other != kind}
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
 from vllm_supervisor.errors import AlreadyRunningError, LaunchError, SupervisorError
-from vllm_supervisor.ports import Level, Note
+from vllm_supervisor.ports import Level, Note, log_problem
 
 
 def _ignore(_note: Note) -> None:
@@ -146,7 +146,8 @@ class EngineLauncher:
             mark_generation(self.spec.log_file, generation)
         except OSError as exc:
             detail = f"{self.spec.log_file}: {exc.strerror or exc}"
-            from_thread.run_sync(self._note, Note("log_not_prepared", Level.WARNING, {"detail": detail}))
+            fields = {"problem": log_problem(exc.errno).value, "detail": detail}
+            from_thread.run_sync(self._note, Note("log_not_prepared", Level.WARNING, fields))
 
     def _write(self, record: Record) -> None:
         try:

@@ -15,9 +15,19 @@ from vllm_supervisor.adapters.prometheus.families import (
     gauges,
     histograms,
 )
+from vllm_supervisor.adapters.prometheus.logfigures import LogFigures
 from vllm_supervisor.domain.diagnosis import CLASSES
-from vllm_supervisor.domain.messages import Event, Probed, Record, Spawned
-from vllm_supervisor.domain.model import RESTART_REASONS, Outcome, Phase, PublicState, State, public_state
+from vllm_supervisor.domain.messages import Blocked, Event, Probed, Record, Spawned
+from vllm_supervisor.domain.model import (
+    RESTART_REASONS,
+    Blocker,
+    BlockerKind,
+    Outcome,
+    Phase,
+    PublicState,
+    State,
+    public_state,
+)
 from vllm_supervisor.domain.startup import StartPhase
 from vllm_supervisor.ports import Note
 
@@ -68,6 +78,7 @@ class PrometheusObserver:
         self._stop_began: float | None = None
         self._stop_duration: float | None = None
         self._gpu_wait: float | None = None
+        self._log = LogFigures()
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._engine: tuple[str, str, str] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
@@ -87,6 +98,8 @@ class PrometheusObserver:
                 self._starts += 1
                 if before.next_cause in RESTART_REASONS:
                     self._restarts[before.next_cause.value] += 1
+            case Blocked(blocker=Blocker(kind=BlockerKind.LOG_FILE)) if after.blocked > before.blocked:
+                self._log.blocked()
             case Probed():
                 self.probed("health", event.outcome, event.latency)
         if after.was_ready and not before.was_ready and after.launched_at is not None:
@@ -121,6 +134,8 @@ class PrometheusObserver:
         elif note.kind == "gpu_released":
             seconds = note.fields.get("seconds")
             self._gpu_wait = float(seconds) if isinstance(seconds, int | float) else None
+        else:
+            self._log.noted(note)
 
     def _start_phase(self, phase: object, seconds: object) -> None:
         if isinstance(phase, str) and phase in _START_PHASES and isinstance(seconds, int | float):
@@ -160,6 +175,7 @@ class PrometheusObserver:
         yield from self._state_families()
         yield from self._restart_families()
         yield from self._duration_families()
+        yield from self._log.families()
         yield counters(
             "control_requests_total",
             "Requests on the control socket and the metrics address.",
