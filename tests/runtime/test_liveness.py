@@ -138,6 +138,25 @@ async def test_an_engine_that_froze_while_idle_is_found_within_timeout_and_inter
         assert house.phase is Phase.READY
 
 
+async def test_load_is_asked_for_only_where_it_can_add_something() -> None:
+    """Not of an engine at rest, which answers its canaries; from the canary on that is late, and where none may be."""
+    house, _ = watched()
+    async with house.run():
+        await house.started()
+        await anyio.sleep(300)
+        assert house.client.calls.times("load") == []
+        house.client.frozen = True
+        await house.until(Phase.STOPPING, within=200)
+        asked = house.client.calls.times("load")
+        assert len(asked) > 10
+        assert asked[0] - house.client.calls.times("canary")[-1] < 6
+    house, _ = watched(limits=Limits(mode="none"))
+    async with house.run():
+        await house.started()
+        await anyio.sleep(100)
+        assert len(house.client.calls.times("load")) > 10
+
+
 async def test_a_freeze_under_load_is_found_by_the_same_clock() -> None:
     """Counted from the last step; where `/load` counts, it need not wait for the canary."""
     for load in (0, 3):

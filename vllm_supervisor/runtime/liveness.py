@@ -19,6 +19,7 @@ from vllm_supervisor.domain.liveness import (
     canary_deadline,
     canary_due,
     judge,
+    load_due,
     loaded,
     looked,
     proof_due,
@@ -118,7 +119,7 @@ class _Round:
         self._post(Looked(self._engine.generation, scrape.metrics))
         if scrape.outcome is not Outcome.UNKNOWN:  # our own failure to ask says nothing
             self._series = looked(self._series, scrape, begun, self._now())
-        if self._now() - self._series.stepped_at > self._limits.heartbeat or self._series.countless:
+        if load_due(self._series, self._limits, self._now()):
             begun = self._now()
             load = await self._client.load()
             self._series = loaded(self._series, load, begun, self._now())

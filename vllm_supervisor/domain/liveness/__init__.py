@@ -18,6 +18,7 @@ from vllm_supervisor.domain.liveness.verdict import (
     canary_deadline,
     canary_due,
     judge,
+    load_due,
     proof_due,
     rank_in_doubt,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "canary_deadline",
     "canary_due",
     "judge",
+    "load_due",
     "loaded",
     "looked",
     "proof_due",

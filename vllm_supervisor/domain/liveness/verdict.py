@@ -92,6 +92,22 @@ def proof_due(series: Series, limits: Limits) -> float | None:
     return None if since is None else max(since, series.start) + limits.timeout
 
 
+def load_due(series: Series, limits: Limits, now: float) -> bool:
+    """Say whether `/load` could add to what the last look says: not while steps are seen, nor while all is at rest.
+
+    An engine that froze while idle shows no request in its gauges, and keeps those that come. The canary finds it, or
+    its being refused does, and from then on `/load` is asked as well. Where no canary may be sent, it always is.
+    """
+    if series.countless:
+        return True
+    if now - series.stepped_at <= limits.heartbeat:
+        return False
+    if limits.mode == "none" or series.refusals or any(_pending(series, now)):
+        return True
+    metrics = series.metrics
+    return series.failed is not None or metrics is None or bool(metrics.running or metrics.waiting)
+
+
 def rank_in_doubt(series: Series, limits: Limits) -> str | None:
     """Return the rank that has requests and stood still for long, while others may step; None with a single rank."""
     if len(series.ranks) < 2 or series.seen_at is None:  # noqa: PLR2004 - more than one
