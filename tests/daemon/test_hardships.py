@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from tests.daemon.test_promises import one_engine
+from tests.eventually import eventually
 from tests.rig import COMMAND, Rig
 
 Make = Callable[..., Rig]
@@ -75,7 +76,7 @@ def test_signals_that_mean_nothing_and_streams_that_are_gone(pliable: Make) -> N
 
 
 def test_engines_come_and_go_and_leave_nothing_in_the_daemon(pliable: Make) -> None:
-    """Crash after crash, the daemon has as many descriptors and children as before, and no thread for each."""
+    """Crash after crash, the daemon has as many descriptors, children and threads as before."""
     rig = pliable()
     rig.start()
     rig.wait_state("ready")
@@ -90,10 +91,10 @@ def test_engines_come_and_go_and_leave_nothing_in_the_daemon(pliable: Make) -> N
     for generation in range(1, 7):
         os.kill(rig.leader(), signal.SIGKILL)
         rig.wait_state("ready", after=generation)
-    descriptors, threads, children = settled()
+    descriptors, _, children = settled()
     assert (descriptors, children) == (before[0], before[2])
-    # Worker threads come and go with what runs at the same time, and are reused.
-    assert threads <= before[1] + 3
+    # Worker threads that nothing needs any more end after ten seconds, when the next work is handed out.
+    eventually(lambda: daemon.num_threads() <= before[1], within=60, every=0.2)
 
 
 def test_a_reader_of_the_daemons_log_that_went_away(pliable: Make) -> None:
