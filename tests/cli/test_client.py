@@ -196,11 +196,14 @@ def test_refused_is_1_with_the_daemons_reason(
 
 
 def test_logs_are_bytes_as_they_are(daemon: FakeDaemon, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """vLLM's output need not be UTF-8; `-f` follows."""
+    """vLLM's output need not be UTF-8; `-f` follows, and the daemon's end is no end of the log."""
     daemon.pieces = (b"caf\xe9\n", b"next\n")
     assert main(["logs", "-n", "7"]) == 0
-    assert main(["logs", "-f"]) == 0
-    assert capfdbinary.readouterr().out == b"caf\xe9\nnext\n" * 2
+    assert main(["logs", "-f"]) == 3
+    told = capfdbinary.readouterr()
+    assert told.out == b"caf\xe9\nnext\n" * 2
+    assert told.err.startswith(b"vllm-supervisor: the daemon closed the connection: ")
+    assert told.err.count(b"\n") == 1
     assert daemon.requests == [
         ("GET", "/v1/logs", {"tail": "7"}),
         ("GET", "/v1/logs", {"tail": "100", "follow": "1"}),
@@ -211,7 +214,7 @@ def test_events_are_json_lines(daemon: FakeDaemon, capfdbinary: pytest.CaptureFi
     """They pass through untouched."""
     daemon.pieces = (b'{"seq": 1}\n', b'{"seq": 2}\n')
     assert main(["events"]) == 0
-    assert main(["events", "--follow"]) == 0
+    assert main(["events", "--follow"]) == 3
     assert capfdbinary.readouterr().out == b"".join(daemon.pieces) * 2
     assert [query for _, _, query in daemon.requests] == [{}, {"follow": "1"}]
 

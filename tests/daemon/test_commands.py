@@ -84,6 +84,28 @@ def following(rig: Rig, *args: str) -> Iterator[Path]:
         process.wait(10)
 
 
+def test_a_follower_says_when_its_daemon_was_killed(pliable: Make) -> None:
+    """`logs -f` and `events -f` end with one line and status 3, not as if there were no more to tell."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+    followers = []
+    for command in ("logs", "events"):
+        argv = [str(COMMAND), command, "-f", "--socket", str(rig.socket)]
+        followers.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        assert followers[-1].stdout is not None
+        assert followers[-1].stdout.read(1), "it follows"
+    rig.send(signal.SIGKILL)
+    rig.wait_exit()
+    for follower in followers:
+        _, complaint = follower.communicate(timeout=60)
+        assert follower.returncode == 3
+        assert complaint.startswith(b"vllm-supervisor: the daemon closed the connection")
+        assert complaint.count(b"\n") == 1
+    rig.start()  # the next daemon ends the engine that was left
+    assert rig.stop() == 0
+
+
 def test_logs_and_events_are_followed_over_a_restart(pliable: Make) -> None:
     """`logs -f` and `events -f` go on with what the next engine writes and what happens to it."""
     rig = pliable()

@@ -40,8 +40,18 @@ def post(path: str, target: str, body: dict[str, object]) -> Status:
 
 
 def stream(path: str, target: str) -> Iterator[bytes]:
-    """Yield the body of `GET target` as it comes, for as long as the daemon goes on. Raises as `get`."""
+    """Yield the body of `GET target` as it comes. Raises as `get`."""
     return _exchange(path, f"GET {target} HTTP/1.0\r\n\r\n".encode(), TIMEOUT, None)
+
+
+def follow(path: str, target: str) -> Iterator[bytes]:
+    """Yield the body of `GET target`, which has no end of its own. Raises as `get`, and NoDaemonError at its end.
+
+    A script that follows must not take the end of the daemon for the end of what there is to tell.
+    """
+    yield from stream(path, target)
+    why = "it ended, or did not wait for a reader that had paused"
+    raise NoDaemonError("the daemon closed the connection", f"{path}: {why}", "see `vllm-supervisor status`")
 
 
 def connect(path: str, timeout: float) -> socket.socket:

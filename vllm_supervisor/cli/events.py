@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from vllm_supervisor.cli.client import stream
+from vllm_supervisor.cli.client import follow, stream
 from vllm_supervisor.cli.find import find_socket
 from vllm_supervisor.errors import ExitCode
 
@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the events. Raises NoDaemonError, RefusedError."""
-    for piece in stream(find_socket(args), "/v1/events?follow=1" if args.follow else "/v1/events"):
+    path = find_socket(args)
+    for piece in follow(path, "/v1/events?follow=1") if args.follow else stream(path, "/v1/events"):
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     return ExitCode.OK

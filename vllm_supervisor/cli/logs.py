@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from vllm_supervisor.cli.client import get, stream
+from vllm_supervisor.cli.client import follow, get
 from vllm_supervisor.cli.find import find_socket
 from vllm_supervisor.errors import ExitCode
 
@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the log's bytes as they are: vLLM's output need not be UTF-8. Raises NoDaemonError, RefusedError."""
     path, target = find_socket(args), f"/v1/logs?tail={args.lines}"
     # Without -f the whole answer is taken before any is shown: the daemon gives a reader that pauses (`less`) up.
-    for piece in stream(path, f"{target}&follow=1") if args.follow else [get(path, target)]:
+    for piece in follow(path, f"{target}&follow=1") if args.follow else [get(path, target)]:
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     return ExitCode.OK
