@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_supervisor.adapters.engine_http.metrics import HEARTBEATS, parse
-from vllm_supervisor.domain.engine import EngineMetrics, moved
+from vllm_supervisor.domain.engine import EngineMetrics, Tally, moved
 
 REAL_0_32 = r"""
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -47,6 +47,8 @@ def test_real_answer_of_0_32() -> None:
         asleep=False,
         gauges={("0", "running"): 3.0, ("0", "waiting"): 2.0, ("0", "kv_cache_usage"): 0.25},
         rejections=5.0,
+        prompt_tokens=22.0,
+        generation_tokens=2.0,
     )
 
 
@@ -77,6 +79,7 @@ def test_ranks_are_summed_and_usage_is_their_mean() -> None:
                 waiting=5,
                 kv_cache_usage=0.5,
                 counters={("", "vllm:generation_tokens_total"): 9.0},
+                generation_tokens=9.0,
                 gauges={("", "running"): 2.0, ("", "waiting"): 1.0, ("", "kv_cache_usage"): 0.5},
             ),
             id="0.6 without labels; swapped requests are not done",
@@ -117,6 +120,42 @@ def test_ranks_are_summed_and_usage_is_their_mean() -> None:
             'vllm:cache_config_info{block_size="16",num_gpu_blocks="None",kv_cache_size_tokens="None"} 1',
             EngineMetrics(),
             id="capacity not known yet",
+        ),
+        pytest.param(
+            "vllm:gpu_prefix_cache_hit_rate 0.4\n"
+            "vllm:request_prompt_tokens_sum 300\nvllm:request_prompt_tokens_count 3\n"
+            "vllm:time_per_output_token_seconds_sum 4\nvllm:time_per_output_token_seconds_count 40\n"
+            "vllm:time_per_output_token_seconds_bucket 99",
+            EngineMetrics(cache_hit_rate=0.4, prompt_lengths=Tally(300, 3), between_tokens=Tally(4, 40)),
+            id="0.6: the hits are a rate, the pace has its old name",
+        ),
+        pytest.param(
+            "".join(
+                f'vllm:{name}{{engine="{rank}"}} {value}\n'
+                for rank in (0, 1)
+                for name, value in {
+                    "prefix_cache_queries_total": 100,
+                    "gpu_prefix_cache_queries_total": 100,
+                    "prefix_cache_hits_total": 25,
+                    "gpu_prefix_cache_hits_total": 25,
+                    "request_generation_tokens_sum": 500,
+                    "request_generation_tokens_count": 5,
+                    "time_to_first_token_seconds_sum": 1.5,
+                    "time_to_first_token_seconds_count": 5,
+                    "inter_token_latency_seconds_sum": 2,
+                    "inter_token_latency_seconds_count": 100,
+                    "time_per_output_token_seconds_sum": 2,
+                    "time_per_output_token_seconds_count": 100,
+                }.items()
+            ),
+            EngineMetrics(
+                cache_queries=200,
+                cache_hits=50,
+                output_lengths=Tally(1000, 10),
+                first_token=Tally(3, 10),
+                between_tokens=Tally(4, 200),
+            ),
+            id="0.11: ranks add up, a series under two names counts once",
         ),
         pytest.param("<html>hello</html>", EngineMetrics(), id="no metrics at all"),
     ],

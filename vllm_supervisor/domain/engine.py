@@ -52,6 +52,14 @@ class WarmupResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """How many values were counted, and their sum: a histogram without its buckets."""
+
+    total: float
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineMetrics:
     """vLLM's `/metrics`, under names that do not depend on the version.
 
@@ -74,6 +82,20 @@ class EngineMetrics:
     gauges: Mapping[tuple[str, str], float] = field(default_factory=dict)
     rejections: float | None = None
     """Requests that the API server turned away since the queue is full (503). It counts them itself: no heartbeat."""
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    cache_queries: float | None = None
+    """Prompt tokens looked up in the prefix cache, and those found there (0.8 and later)."""
+    cache_hits: float | None = None
+    cache_hit_rate: float | None = None
+    """0.6 shows no more than the rate, 0..1."""
+    prompt_lengths: Tally | None = None
+    """Tokens a request, of those that ended."""
+    output_lengths: Tally | None = None
+    first_token: Tally | None = None
+    """Seconds to the first token."""
+    between_tokens: Tally | None = None
+    """Seconds from token to token."""
 
     @property
     def usable(self) -> bool:

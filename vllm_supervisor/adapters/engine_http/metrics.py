@@ -6,10 +6,10 @@ A general parser is not used: a busy engine exposes thousands of bucket lines, o
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.domain.engine import EngineMetrics, Tally
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
@@ -20,10 +20,24 @@ _PREEMPTIONS = "vllm:num_preemptions_total"
 _SLEEP = "vllm:engine_sleep_state"  # 0.15 and later
 _REJECTIONS = "vllm:admission_rejections_total"  # 0.32 and later
 _CONFIG = "vllm:cache_config_info"
+_PROMPT_TOKENS = "vllm:prompt_tokens_total"
+_GENERATION_TOKENS = "vllm:generation_tokens_total"
+_HIT_RATE = "vllm:gpu_prefix_cache_hit_rate"  # 0.6: -1 without prefix caching
+_QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")  # 0.11 and later, 0.8; 0.11 both
+_HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
+_PROMPT_LENGTH = ("vllm:request_prompt_tokens",)
+_OUTPUT_LENGTH = ("vllm:request_generation_tokens",)
+_FIRST_TOKEN = ("vllm:time_to_first_token_seconds",)
+_BETWEEN_TOKENS = (
+    "vllm:inter_token_latency_seconds",  # 0.11 and later
+    "vllm:time_per_output_token_seconds",  # up to 0.11, where both exist
+    "vllm:request_time_per_output_token_seconds",
+)
+_TALLIES = (*_PROMPT_LENGTH, *_OUTPUT_LENGTH, *_FIRST_TOKEN, *_BETWEEN_TOKENS)
 HEARTBEATS = (
     "vllm:iteration_tokens_total_count",  # 0.8 and later: every step with output, and only those
-    "vllm:generation_tokens_total",
-    "vllm:prompt_tokens_total",
+    _GENERATION_TOKENS,
+    _PROMPT_TOKENS,
 )
 """Series that only the engine's steps move. `request_success_total` is none of them: aborts move it as well.
 
@@ -35,7 +49,11 @@ the scheduler come with every step: see `GAUGES`.
 GAUGES = {_RUNNING: "running", _WAITING: "waiting", _USAGE: "kv_cache_usage", _USAGE_OLD: "kv_cache_usage"}
 """Series that only the engine's reports set, and the names that `EngineMetrics.gauges` has for them."""
 
-_WANTED = (_RUNNING, _WAITING, _SWAPPED, _USAGE, _USAGE_OLD, _PREEMPTIONS, _SLEEP, _REJECTIONS, _CONFIG, *HEARTBEATS)
+_WANTED = (
+    *(_RUNNING, _WAITING, _SWAPPED, _USAGE, _USAGE_OLD, _PREEMPTIONS, _SLEEP, _REJECTIONS, _CONFIG, *HEARTBEATS),
+    *(_HIT_RATE, *_QUERIES, *_HITS),
+    *(f"{name}_{part}" for name in _TALLIES for part in ("sum", "count")),
+)
 # The newline is part of the pattern so that `re` searches for a literal prefix, which is what makes a scan fast.
 _START = re.compile(rf"\n(?:{'|'.join(re.escape(name) for name in _WANTED)})(?=[{{ \t])")
 _SAMPLE = re.compile(r'(?P<name>[a-z_:]+)(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(?P<value>\S+)')
@@ -83,6 +101,15 @@ def parse(text: str) -> EngineMetrics:
         asleep=asleep,
         gauges=gauges,
         rejections=_total(plain[_REJECTIONS]),
+        prompt_tokens=_total([value for (_, name), value in counters.items() if name == _PROMPT_TOKENS]),
+        generation_tokens=_total([value for (_, name), value in counters.items() if name == _GENERATION_TOKENS]),
+        cache_queries=_first_total(plain, _QUERIES),
+        cache_hits=_first_total(plain, _HITS),
+        cache_hit_rate=_mean(plain[_HIT_RATE]),
+        prompt_lengths=_tally(plain, _PROMPT_LENGTH),
+        output_lengths=_tally(plain, _OUTPUT_LENGTH),
+        first_token=_tally(plain, _FIRST_TOKEN),
+        between_tokens=_tally(plain, _BETWEEN_TOKENS),
     )
 
 
@@ -126,6 +153,24 @@ def _total(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     total = sum(known)
     return total if known and math.isfinite(total) else None
+
+
+def _first_total(plain: Mapping[str, list[float]], names: Sequence[str]) -> float | None:
+    """Return the total of the first series that is there: the others are its older names."""
+    return next((total for name in names if (total := _total(plain.get(name, []))) is not None), None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return min(1.0, sum(values) / len(values)) if values else None
+
+
+def _tally(plain: Mapping[str, list[float]], names: Sequence[str]) -> Tally | None:
+    """Return a histogram's sum and count, over all ranks."""
+    for name in names:
+        total, count = _total(plain.get(f"{name}_sum", [])), _total(plain.get(f"{name}_count", []))
+        if total is not None and count is not None:
+            return Tally(total, count)
+    return None
 
 
 def _whole(value: float | None) -> int | None:

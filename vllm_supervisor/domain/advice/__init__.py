@@ -1,0 +1,32 @@
+"""Advice on concurrency from what the engine's figures show, for the command, the status and the metric alike."""
+
+from vllm_supervisor.domain.advice.advice import WINDOW, Advice, advise
+from vllm_supervisor.domain.advice.further import Knob
+from vllm_supervisor.domain.advice.knee import KV_LIMIT, Knee, Level, find_knee, last_raise, levels_of
+from vllm_supervisor.domain.advice.sample import Sample, median, quantile, sample_of
+from vllm_supervisor.domain.advice.setting import Setting
+from vllm_supervisor.domain.advice.statsline import StatsReader
+from vllm_supervisor.domain.advice.target import Target
+from vllm_supervisor.domain.advice.verdict import Confidence, Verdict
+
+__all__ = [
+    "KV_LIMIT",
+    "WINDOW",
+    "Advice",
+    "Confidence",
+    "Knee",
+    "Knob",
+    "Level",
+    "Sample",
+    "Setting",
+    "StatsReader",
+    "Target",
+    "Verdict",
+    "advise",
+    "find_knee",
+    "last_raise",
+    "levels_of",
+    "median",
+    "quantile",
+    "sample_of",
+]

@@ -1,0 +1,178 @@
+"""vLLM's periodic stats lines, of every version since 0.6, as samples.
+
+Read by the names of their parts, not by position: parts come and go with versions and flags. Each data-parallel rank
+prints a line of its own, all at about the same time.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass, replace
+
+from vllm_supervisor.domain.advice.sample import Sample
+from vllm_supervisor.domain.advice.setting import Setting
+from vllm_supervisor.domain.startup import StartupFigures
+from vllm_supervisor.domain.startup.figures import read_figures
+
+INTERVAL = 10.0
+"""Seconds between two lines (VLLM_LOG_STATS_INTERVAL), where the lines bear no time."""
+KEPT = 10_000
+"""Samples that are kept, the last ones: more than a day without a pause."""
+_TOGETHER = 5.0
+"""Seconds within which the lines of all ranks come."""
+_HALF_A_YEAR = 180 * 86400.0
+_DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
+"""Days before each month, a leap year taken: what matters is that time goes on."""
+
+_STATS = "throughput: "
+_WHEN = re.compile(r"\b(?:\d{4}-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
+_RANK = re.compile(r"\b(Engine \d+|\d+ Engines Aggregated): ")
+_RUNNING = re.compile(r"\bRunning: (\d+)")
+_WAITING = re.compile(r"\b(?:Waiting|Pending): (\d+)")
+_SWAPPED = re.compile(r"\bSwapped: (\d+)")
+_USAGE = re.compile(r"KV cache usage: ([\d.]+)%")
+"""The first of a line: V0's second one is of the host's memory, and a CPU's engine says CPU."""
+_PREEMPTED = re.compile(r"\bPreemptions: (\d+)")
+_PROMPTS = re.compile(r"\bAvg prompt throughput: ([\d.]+)")
+_ANSWERS = re.compile(r"\bAvg generation throughput: ([\d.]+)")
+_HITS = re.compile(r"(?<!External )(?<!external )\b[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%")
+_SEQS = re.compile(r"\bmax_num_seqs['\"]?[=:] ?(\d+)")
+_LENGTH = re.compile(r"\bmax_(?:model|seq)_len['\"]?[=:] ?(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One rank's line. Rates are tokens a second since the line before."""
+
+    running: float
+    waiting: float
+    kv: float | None
+    prompts: float
+    answers: float
+    hit_rate: float | None
+    preemptions: float | None
+
+
+class StatsReader:
+    """Takes a log's lines in order and keeps the samples in them, the last ones."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._tick: dict[str, _Line] = {}
+        self._at: float | None = None
+        self._prompt_tokens = 0.0
+        self._generation_tokens = 0.0
+        self._figures = StartupFigures()
+        self._setting = Setting()
+        self._year = 0.0
+
+    def feed(self, text: str) -> None:
+        """Take the next line, whatever is wrapped around it."""
+        if _STATS in text and (found := _RUNNING.search(text)) is not None:
+            self._take(text, found)
+        elif self._tick and (hits := _HITS.search(text)) is not None:
+            self._late_hits(float(hits[1]) / 100)
+        elif "concurrency for" in text or "KV cache size" in text:
+            start = max(text.find("KV cache size") - 20, 0) if "KV cache size" in text else text.find("Maximum")
+            self._figures = read_figures(self._figures, text[max(start, 0) :])
+        elif "max_" in text:
+            self._flags(text)
+
+    def samples(self) -> list[Sample]:
+        """Return what was read, in order of time."""
+        self._flush()
+        return list(self._samples)
+
+    def setting(self) -> Setting:
+        """Return what the log says of the engine."""
+        return replace(
+            self._setting, max_concurrency=self._figures.max_concurrency, kv_tokens=self._figures.kv_cache_tokens
+        )
+
+    def _take(self, text: str, running: re.Match[str]) -> None:
+        rank = found[1] if (found := _RANK.search(text)) is not None else ""
+        at = self._time(text, running.start())
+        if self._tick and (
+            rank in self._tick or (self._at is not None and at is not None and at - self._at > _TOGETHER)
+        ):
+            self._flush()
+        if not self._tick:
+            self._at = at if at is not None else self._next()
+        waiting = _figure(_WAITING, text) or 0.0
+        self._tick[rank] = _Line(
+            running=float(running[1]),
+            waiting=waiting + (_figure(_SWAPPED, text) or 0.0),
+            kv=None if (usage := _figure(_USAGE, text)) is None else min(1.0, usage / 100),
+            prompts=_figure(_PROMPTS, text) or 0.0,
+            answers=_figure(_ANSWERS, text) or 0.0,
+            hit_rate=None if (hits := _figure(_HITS, text)) is None else hits / 100,
+            preemptions=_figure(_PREEMPTED, text),
+        )
+
+    def _late_hits(self, rate: float) -> None:
+        """V0 tells of the prefix cache in a line of its own, after the stats."""
+        rank, line = next(reversed(self._tick.items()))
+        self._tick[rank] = replace(line, hit_rate=rate)
+
+    def _flush(self) -> None:
+        """Make a sample of the ranks' lines: requests and tokens add up, the rest is their mean."""
+        if not self._tick or self._at is None:
+            return
+        lines = list(self._tick.values())
+        self._tick = {}
+        before = self._samples[-1] if self._samples else None
+        passed = min(self._at - before.at, 2 * INTERVAL) if before is not None else INTERVAL
+        self._prompt_tokens += passed * sum(line.prompts for line in lines)
+        self._generation_tokens += passed * sum(line.answers for line in lines)
+        preempted = [line.preemptions for line in lines if line.preemptions is not None]
+        earlier = before.preemptions if before is not None else None
+        self._samples.append(
+            Sample(
+                at=self._at,
+                running=sum(line.running for line in lines),
+                waiting=sum(line.waiting for line in lines),
+                kv=_mean([line.kv for line in lines]),
+                # The part is there only in an interval that had some, and counts those of the interval.
+                preemptions=(earlier or 0.0) + sum(preempted),
+                prompt_tokens=self._prompt_tokens,
+                generation_tokens=self._generation_tokens,
+                hit_rate=_mean([line.hit_rate for line in lines]),
+            )
+        )
+
+    def _flags(self, text: str) -> None:
+        seqs, length = _figure(_SEQS, text), _figure(_LENGTH, text)
+        if seqs:
+            self._setting = replace(self._setting, max_num_seqs=int(seqs))
+        if length:
+            self._setting = replace(self._setting, max_model_len=int(length))
+
+    def _next(self) -> float:
+        return self._samples[-1].at + INTERVAL if self._samples else 0.0
+
+    def _time(self, text: str, end: int) -> float | None:
+        """Return the seconds since a New Year's Day; None where the line bears no date. Never goes back."""
+        stamps = list(_WHEN.finditer(text, 0, end))
+        if not stamps:
+            return None
+        month, day, hour, minute, second = (int(part) for part in stamps[-1].groups())
+        if not 1 <= month <= len(_DAYS):
+            return None
+        at = self._year + ((_DAYS[month - 1] + day) * 24 + hour) * 3600.0 + minute * 60 + second
+        last = self._at if self._at is not None else at
+        if last - at > _HALF_A_YEAR:
+            self._year += 366 * 86400.0
+            at += 366 * 86400.0
+        return max(at, last)
+
+
+def _figure(pattern: re.Pattern[str], text: str) -> float | None:
+    found = pattern.search(text)
+    try:
+        return float(found[1]) if found is not None else None
+    except ValueError:
+        return None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

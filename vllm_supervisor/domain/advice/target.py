@@ -1,0 +1,84 @@
+"""How many requests to keep in flight."""
+
+import math
+from dataclasses import dataclass
+
+from vllm_supervisor.domain.advice.knee import Knee
+from vllm_supervisor.domain.advice.setting import Setting
+from vllm_supervisor.domain.advice.verdict import NEARLY_EMPTY, Verdict
+from vllm_supervisor.domain.advice.window import Window
+
+AIM = 0.80
+"""The usage of the KV cache to aim at: the rest is for answers that grow."""
+MAX_JUMP = 4
+"""Never more than so many times what was seen to work, in one step."""
+_SAFE = 0.9
+"""Of the requests of the observed length that fit, how many are safe: lengths vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`value` is None without load. `trusted`: the figure rests on what was seen; `cut` says what lowered it."""
+
+    current: int
+    value: int | None
+    trusted: bool
+    cut: str = ""
+    doubt: str = ""
+
+
+def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = None) -> Target:
+    """Return `current x 0.80 / KV usage`, cut by everything that would not let it through."""
+    if verdict is Verdict.NO_LOAD:
+        return Target(0, None, trusted=False, doubt="without load there is nothing to go by")
+    current = max(1, round(window.running))
+    wish = math.inf if not window.kv else current * AIM / window.kv
+    value, cuts = wish, []
+    for cap, why in _caps(window, verdict, setting, knee, current):
+        if cap < value:
+            value = cap
+            cuts.append(why.format(cap=cap, wish="more" if math.isinf(wish) else _count(wish)))
+    doubt = ""
+    if window.frozen:
+        doubt = "no token was made in this stretch: the engine may be stuck"
+    elif window.kv is None:
+        doubt = "the KV cache's usage is not known: raise it step by step, and look again"
+    elif window.kv < NEARLY_EMPTY:
+        doubt = f"only {window.kv:.1%} of the KV cache is used: raise it step by step, and look again"
+    return Target(current, max(1, _count(value)), trusted=not doubt, cut=cuts[-1] if cuts else "", doubt=doubt)
+
+
+def _caps(
+    window: Window, verdict: Verdict, setting: Setting, knee: Knee | None, current: int
+) -> list[tuple[float, str]]:
+    """Return what cuts the figure, each with its words."""
+    caps: list[tuple[float, str]] = [
+        (MAX_JUMP * current, "{wish} by the KV cache alone, but never more than four times as many in one step"),
+    ]
+    if setting.max_num_seqs:
+        caps.append((setting.max_num_seqs, "{wish} by the KV cache alone, but --max-num-seqs is {cap}"))
+    fits = _that_fit(window, setting)
+    if fits is not None:
+        text = "{wish} by the KV cache's usage now, but {cap} requests of the observed length fill it"
+        caps.append((max(current, fits), text))
+    elif setting.max_concurrency:
+        text = "{wish} by the KV cache alone, but it holds only {cap} requests of the greatest length"
+        caps.append((max(current, math.floor(setting.max_concurrency)), text))
+    if verdict is Verdict.QUEUEING:
+        caps.append((current, "requests wait already: more would only wait too"))
+    if knee is not None and knee.flat:
+        caps.append((min(knee.settle, max(knee.at, 1)), "{wish} by the KV cache alone, but the knee is at {cap}"))
+    return caps
+
+
+def _that_fit(window: Window, setting: Setting) -> int | None:
+    """Return how many requests of the observed length fit; what the prefix cache holds once is counted once."""
+    if not setting.kv_tokens or window.prompt_length is None or window.output_length is None:
+        return None
+    own = window.prompt_length * (1 - (window.hit_rate or 0.0)) + window.output_length
+    return None if own <= 0 else math.floor(_SAFE * setting.kv_tokens / own)
+
+
+def _count(value: float) -> int:
+    """Round down, but not what is whole but for the last bits."""
+    return math.floor(value + 1e-9)
