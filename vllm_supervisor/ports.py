@@ -27,6 +27,19 @@ class Member:
     """The kernel's letter: R S D Z T …"""
 
 
+@dataclass(frozen=True, slots=True)
+class Portrait(Member):
+    """A process of an engine, and what it was doing. Empty where the kernel does not tell us."""
+
+    parent: int = 0
+    wchan: str = ""
+    """Where in the kernel its main thread waits."""
+    command: str = ""
+    """Its command line, in the clear."""
+    stack: tuple[str, ...] = ()
+    """Its main thread's kernel stack, which root alone may read."""
+
+
 class Engine(Protocol):
     """The process tree of one generation: the leader's descendants, its session and group, and the marker's bearers."""
 
@@ -64,6 +77,15 @@ class Engine(Protocol):
 
     async def members(self) -> tuple[Member, ...]:
         """Return the members alive now."""
+        ...
+
+    async def portraits(self, members: Sequence[Member]) -> tuple[Portrait, ...]:
+        """Return what those of `members` that still live are doing. Takes its time where one is stuck."""
+        ...
+
+    @property
+    def found(self) -> tuple[Portrait, ...]:
+        """The members, dead ones included, as the first signal of ours found them, without commands; empty before."""
         ...
 
     async def owns_listener(self, port: int) -> bool | None:
@@ -197,8 +219,17 @@ class CrashBundles(Protocol):
         """Keep `facts`, and what the members are doing; return the folder. Raises OSError, and leaves nothing then."""
         ...
 
-    async def write(self, generation: int, report: Mapping[str, object], log_start: int) -> str:
-        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and adds nothing then."""
+    async def write(
+        self,
+        generation: int,
+        report: Mapping[str, object],
+        processes: Sequence[Mapping[str, object]],
+        log_start: int,
+    ) -> str:
+        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and adds nothing then.
+
+        `processes` is its process table, which counts where no photograph was taken.
+        """
         ...
 
 

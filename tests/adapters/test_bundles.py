@@ -82,7 +82,7 @@ async def test_what_is_in_it(case: Case) -> None:
     with case.log.open("a") as log:
         log.write("RuntimeError: it broke\n")
     report = {"generation": 3, "cause": "crash", "diagnosis": {"class": "unknown_thing"}}
-    folder = await case.bundles.write(3, report, start)
+    folder = await case.bundles.write(3, report, [], start)
     assert folder == str(case.state_dir / "crashes" / "20231114T221321Z-3-crash")
     files = read(folder)
     assert files["vllm.log"] == "RuntimeError: it broke\n"
@@ -103,7 +103,7 @@ async def test_no_secret_anywhere(case: Case, sleeper: Member) -> None:
     case.log.write_text("\n".join(f"args: api_key={secret} Bearer abcdef.ghi" for secret in SECRETS))
     facts: dict[str, Any] = {"cause": "hang", "detail": SECRETS[1], "gpus": None}
     await case.bundles.photograph(3, facts, [sleeper])
-    folder = await case.bundles.write(3, {"cause": "hang", "diagnosis": {"evidence": list(SECRETS)}}, 0)
+    folder = await case.bundles.write(3, {"cause": "hang", "diagnosis": {"evidence": list(SECRETS)}}, [], 0)
     everything = "\n".join(read(folder).values())
     for secret in (*SECRETS, "en-with-a-quote", "abcdef.ghi"):
         assert secret not in everything
@@ -118,9 +118,21 @@ async def test_a_hang_is_photographed_before_it_ends(case: Case, sleeper: Member
     assert (seen["pid"], seen["name"], seen["state"], seen["command"]) == (sleeper.pid, "sleep", "S", "sleep 60")
     assert [thread["tid"] for thread in seen["threads"]] == [sleeper.pid]
     assert {"wchan", "memory"} <= seen.keys()
-    assert await case.bundles.write(3, {"cause": "hang"}, 0) == begun
+    assert await case.bundles.write(3, {"cause": "hang"}, [], 0) == begun
     assert {"photograph.json", "processes.json", "report.json", "vllm.log"} <= set(read(begun))
-    assert await case.bundles.write(4, {"cause": "crash"}, 0) != begun
+    assert await case.bundles.write(4, {"cause": "crash"}, [], 0) != begun
+
+
+async def test_the_process_table_of_a_crash(case: Case, sleeper: Member) -> None:
+    """Without a photograph, the table that was taken at the end is kept, masked; a photograph shows more."""
+    rows = [{"pid": 7, "command": f"vllm serve --api-key {SECRETS[0]}", "seen_at": "2023-11-14T22:13:20.000+00:00"}]
+    folder = await case.bundles.write(3, {"cause": "crash"}, rows, 0)
+    kept = json.loads(read(folder)["processes.json"])
+    assert kept == [rows[0] | {"command": "vllm serve --api-key ***"}]
+    begun = await case.bundles.photograph(4, {"cause": "hang"}, [sleeper])
+    assert await case.bundles.write(4, {"cause": "hang"}, rows, 0) == begun
+    (photographed,) = json.loads(read(begun)["processes.json"])
+    assert (photographed["pid"], photographed["parent"]) == (sleeper.pid, os.getpid())
 
 
 async def test_stacks_by_py_spy(case: Case, sleeper: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +154,7 @@ async def test_stacks_by_py_spy(case: Case, sleeper: Member, tmp_path: Path, mon
 async def test_the_last_ten(case: Case) -> None:
     """Older ones make room."""
     case.log.write_text("x\n")
-    folders = [await case.bundles.write(number, {"cause": "crash"}, 0) for number in range(KEEP + 3)]
+    folders = [await case.bundles.write(number, {"cause": "crash"}, [], 0) for number in range(KEEP + 3)]
     assert case.kept() == sorted(Path(folder).name for folder in folders[3:])
 
 
@@ -150,7 +162,7 @@ async def test_twenty_megabytes_at_most(case: Case) -> None:
     """Whatever engines log and daemons record; and a single file is bounded."""
     case.log.write_bytes(b"log of a flood\n" * 2_000_000)
     huge = {"cause": "crash", "members": ["x" * 2_000_000]}
-    folders = [await case.bundles.write(number, huge, 0) for number in range(KEEP)]
+    folders = [await case.bundles.write(number, huge, [], 0) for number in range(KEEP)]
     total = sum(path.stat().st_size for path in (case.state_dir / "crashes").rglob("*"))
     assert 5_000_000 < total <= MAX_BYTES
     assert max(len(text) for text in read(folders[-1]).values()) <= 1_500_000
@@ -159,19 +171,19 @@ async def test_twenty_megabytes_at_most(case: Case) -> None:
 
 async def test_without_a_log(case: Case) -> None:
     """A log that is gone is no reason to keep nothing."""
-    assert "vllm.log" not in read(await case.bundles.write(1, {"cause": "crash"}, 0))
+    assert "vllm.log" not in read(await case.bundles.write(1, {"cause": "crash"}, [], 0))
 
 
 async def test_a_place_that_cannot_be_written(case: Case, sleeper: Member) -> None:
     """The error is the caller's to tell, and nothing half-made is left; what was photographed before stays."""
     case.state_dir.write_text("not a folder")
     with pytest.raises(OSError, match="crashes"):
-        await case.bundles.write(1, {"cause": "crash"}, 0)
+        await case.bundles.write(1, {"cause": "crash"}, [], 0)
     case.state_dir.unlink()
     begun = await case.bundles.photograph(2, {"cause": "hang"}, [sleeper])
     (case.state_dir / "crashes" / begun / "launch.json").mkdir()
     with pytest.raises(IsADirectoryError):
-        await case.bundles.write(2, {"cause": "hang"}, 0)
+        await case.bundles.write(2, {"cause": "hang"}, [], 0)
     assert names(begun) == ["launch.json", "photograph.json", "processes.json"]
 
 
@@ -193,5 +205,5 @@ async def test_a_full_disk(full_disk: Path, case: Case) -> None:
     case.bundles = Case(full_disk).bundles
     (full_disk / "vllm.log").write_bytes(b"x" * 40_000)
     with pytest.raises(OSError, match=r"No space left on device: .*/crashes/"):
-        await case.bundles.write(1, {"cause": "crash"}, 0)
+        await case.bundles.write(1, {"cause": "crash"}, [], 0)
     assert names(full_disk / "state" / "crashes") == []

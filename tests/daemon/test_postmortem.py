@@ -232,6 +232,24 @@ def test_a_hang_is_photographed_before_it_is_ended(pliable: Make) -> None:
     assert json.loads((folder / "report.json").read_text())["was_ready"] is True
 
 
+def test_a_crash_shows_who_was_there(pliable: Make) -> None:
+    """Killed as a user kills it, members outlive the leader: the bundle has each one's state and the dead leader's."""
+    rig = pliable({"restart": SOON, "api_key": "a-key-that-nobody-sees"})
+    rig.start()
+    rig.wait_state("ready")
+    before = {member.pid for member in rig.members()}
+    os.kill(rig.leader(), signal.SIGKILL)
+    status = rig.wait_state("ready", after=1)
+    folder = bundle(status)
+    rows = json.loads((folder / "processes.json").read_text())
+    assert before <= {row["pid"] for row in rows}
+    states = {row["name"]: row["state"] for row in rows}
+    assert (states["vllm"], len(states) > 1) == ("Z", True)
+    report = json.loads((folder / "report.json").read_text())
+    assert {row["seen_at"] for row in report["members"]} <= {row["seen_at"] for row in rows}
+    assert report["members"][0]["seen_at"][:4] >= "2024"
+
+
 MAPPER = """
 import mmap, sys, time
 with open(sys.argv[1], "w+b") as file:

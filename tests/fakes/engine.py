@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
 from vllm_supervisor.domain.model import ExitStatus, Sig
-from vllm_supervisor.ports import Member
+from vllm_supervisor.ports import Member, Portrait
 
 EXIT_0 = ExitStatus(code=0)
 
@@ -106,6 +106,7 @@ class FakeEngine:
     calls: Calls = field(default_factory=Calls)
     signals: list[tuple[float, Sig]] = field(default_factory=list)
     log_start: int = 0
+    found: tuple[Portrait, ...] = ()
 
     def __post_init__(self) -> None:
         self.launched_at = anyio.current_time()
@@ -179,6 +180,9 @@ class FakeEngine:
         async with self.calls.call("signal"):
             now = anyio.current_time()
             self.signals.append((now, signal))
+            if not self.found:
+                states = [(process, "D" if process.alive() else "Z") for process in self._processes()]
+                self.found = tuple(Portrait(p.pid, 1, p.script.name, state, self.pid) for p, state in states)
             reached = [process for process in self._processes() if process.alive()]
             for process in reached:
                 after = process.script.after_term if signal is Sig.TERM else process.script.after_kill
@@ -197,6 +201,15 @@ class FakeEngine:
     async def members(self) -> tuple[Member, ...]:
         async with self.calls.call("members"):
             return tuple(Member(p.pid, 1, p.script.name, "D") for p in self._processes() if p.alive())
+
+    async def portraits(self, members: Sequence[Member]) -> tuple[Portrait, ...]:
+        async with self.calls.call("portraits"):
+            alive = {process.pid for process in self._processes() if process.alive()}
+            return tuple(
+                Portrait(member.pid, 1, member.name, "S", self.pid, "futex_wait", f"/bin/{member.name}")
+                for member in members
+                if member.pid in alive
+            )
 
     async def owns_listener(self, port: int) -> bool | None:
         async with self.calls.call("owns_listener"):

@@ -1,6 +1,6 @@
 """What a post-mortem looks with, faked: each says what the test wants, fails when told, and may take its time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tests.fakes.engine import Calls
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis
@@ -94,14 +94,22 @@ class FakeBundles:
         self.calls = calls
         self.photographs: list[tuple[int, Mapping[str, object], tuple[Member, ...]]] = []
         self.reports: list[tuple[int, Mapping[str, object], int]] = []
+        self.processes: list[Sequence[Mapping[str, object]]] = []
 
     async def photograph(self, generation: int, facts: Mapping[str, object], members: Iterable[Member]) -> str:
         async with self.calls.call("photograph"):
             self.photographs.append((generation, facts, tuple(members)))
             return f"bundle-{generation}"
 
-    async def write(self, generation: int, report: Mapping[str, object], log_start: int) -> str:
+    async def write(
+        self,
+        generation: int,
+        report: Mapping[str, object],
+        processes: Sequence[Mapping[str, object]],
+        log_start: int,
+    ) -> str:
         async with self.calls.call("bundle"):
+            self.processes.append(processes)
             self.reports.append((generation, report, log_start))
             return f"bundle-{generation}"
 

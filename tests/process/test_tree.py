@@ -13,6 +13,7 @@ from tests.eventually import aeventually
 from tests.process.lab import PATIENCE, Lab, alive, content, end, ending, gone, members, python, shell
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.model import ExitStatus, Sig
+from vllm_supervisor.ports import Member
 
 pytestmark = pytest.mark.asyncio
 
@@ -52,6 +53,24 @@ async def test_launcher_may_replace_itself_or_stay_as_parent(lab: Lab, script: s
         assert engine.pid == (await members(engine, *names))[0]
         assert await engine.signal(Sig.TERM) == len(names)
         await gone(engine)
+
+
+async def test_the_first_signal_keeps_a_picture_of_whom_it_found(lab: Lab) -> None:
+    """The dead leader and who outlived it, as they were before; a later signal does not replace it."""
+    async with lab.engine(*shell("sleep 1000 & sleep 1000 & wait")) as engine:
+        pids = await members(engine, "sh", "sleep", "sleep")
+        looked = await engine.portraits(await engine.members())
+        commands = sorted(portrait.command.rpartition("/")[2] for portrait in looked)
+        assert commands == ["sh -c sleep 1000 & sleep 1000 & wait", "sleep 1000", "sleep 1000"]
+        assert {portrait.parent for portrait in looked} == {os.getpid(), pids[0]}
+        assert not engine.found
+        os.kill(pids[0], signal.SIGKILL)
+        await engine.wait_leader()
+        assert await engine.signal(Sig.KILL) == 2
+        await gone(engine)
+        found = sorted((portrait.pid, portrait.name, portrait.state, portrait.command) for portrait in engine.found)
+        assert found == [(pids[0], "sh", "Z", ""), (pids[1], "sleep", "S", ""), (pids[2], "sleep", "S", "")]
+        assert await engine.portraits([Member(pids[1], 1, "sleep", "S")]) == (), "gone, or another's pid by now"
 
 
 async def test_members_left_by_a_killed_leader_are_found_and_ended(lab: Lab) -> None:

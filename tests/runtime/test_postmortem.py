@@ -1,6 +1,7 @@
 """The post-mortem in the loop: it names the cause, its word decides, and nothing of it holds up the next launch."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import anyio
 import pytest
@@ -23,6 +24,10 @@ SERVES = EngineScript(healthy_after=5.0)
 
 def found(retry: Retry, cls: str = "bad_cli_argument") -> Diagnosis:
     return Diagnosis(cls, retry, "what happened", "the evidence", 7, "what to do", ("engine_core_init_failed",))
+
+
+def rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass
@@ -135,6 +140,37 @@ async def test_a_hang_is_photographed_while_it_lives_and_examined_after() -> Non
         assert facts["gpus"] == [{"index": 0, "name": "card", "used": 1, "total": 2, "holders": ()}]
         assert [member.name for member in members] == ["vllm", "VLLM::EngineCore"]
         assert m.tools.log.asked[0][1] == Context(was_ready=True, observed=Observed.HANG, killed_by_us=True)
+
+
+async def test_a_crash_keeps_its_process_table() -> None:
+    """Who outlived the leader as the kill found them, commands from the last look in life, and who went before."""
+    m = morgue(SERVES)
+    async with m.house.run():
+        engine = await m.house.started()
+        await anyio.sleep(40)
+        engine.exit(signal=9)
+        ended = wall()
+        await m.house.until(Phase.BACKOFF)
+        (rows,) = m.tools.bundles.processes
+        assert [(row["pid"], row["parent"], row["state"], row["command"]) for row in rows] == [
+            (1000, 1000, "Z", "/bin/vllm"),
+            (1001, 1000, "D", "/bin/VLLM::EngineCore"),
+        ]
+        assert {row["seen_at"] for row in rows} == {rfc3339(ended)}
+        ((_, report, _),) = m.tools.bundles.reports
+        assert report["members"] == [{name: row[name] for name in ("pid", "name", "state", "seen_at")} for row in rows]
+
+
+async def test_a_quick_crash_has_members_and_no_date_that_never_was() -> None:
+    """Nobody looked in life; the kill found the leader and the rest all the same."""
+    m = morgue(EngineScript(healthy_after=None, exits_after=0.1, status=ExitStatus(code=2)))
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.until(Phase.BACKOFF)
+        (rows,) = m.tools.bundles.processes
+        assert [row["name"] for row in rows] == ["vllm", "VLLM::EngineCore"]
+        assert {row["seen_at"] for row in rows} == {rfc3339(wall())}
+        assert "1970" not in str(m.tools.bundles.reports)
 
 
 async def test_a_collector_never_raises_and_never_stays() -> None:

@@ -9,8 +9,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
@@ -56,12 +57,20 @@ class StoredBundles:
             self._photograph, generation, dict(facts), tuple(members), abandon_on_cancel=True
         )
 
-    async def write(self, generation: int, report: Mapping[str, object], log_start: int) -> str:
-        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and adds nothing then."""
+    async def write(
+        self,
+        generation: int,
+        report: Mapping[str, object],
+        processes: Sequence[Mapping[str, object]],
+        log_start: int,
+    ) -> str:
+        """Keep the rest of this generation's evidence; return the folder. Raises OSError, and adds nothing then.
+
+        `processes` is its process table, which counts where no photograph was taken.
+        """
         events = self._events()
-        return await to_thread.run_sync(
-            self._write, generation, dict(report), events, log_start, abandon_on_cancel=True
-        )
+        work = partial(self._write, generation, dict(report), list(processes), events, log_start)
+        return await to_thread.run_sync(work, abandon_on_cancel=True)
 
     def _photograph(self, generation: int, facts: dict[str, object], members: tuple[Member, ...]) -> str:
         members = members[:_MAX_MEMBERS]
@@ -75,14 +84,23 @@ class StoredBundles:
         self._begun = (generation, folder)
         return str(folder)
 
-    def _write(self, generation: int, report: dict[str, object], events: bytes, log_start: int) -> str:
+    def _write(
+        self,
+        generation: int,
+        report: dict[str, object],
+        processes: list[Mapping[str, object]],
+        events: bytes,
+        log_start: int,
+    ) -> str:
         begun, self._begun = self._begun, None
+        files = {}
         if begun is not None and begun[0] == generation and begun[1].is_dir():
             folder = begun[1]
         else:
             folder = self._new(generation, str(report.get("cause", "unknown")))
+            files["processes.json"] = self._json(processes)
         launch = {"argv": self._mask.argv(), "cwd": self._spec.cwd, "env": self._mask.env()}
-        files = {
+        files |= {
             "report.json": self._json(report),
             "diagnosis.json": self._json(report.get("diagnosis")),
             "launch.json": self._json(launch),
@@ -171,10 +189,12 @@ class StoredBundles:
                 }
                 stack = _read(place / "task" / task / "stack")
                 threads.append(seen | ({"kernel_stack": stack.splitlines()} if stack else {}))
+        stat = _read(place / "stat")
         return {
             "pid": member.pid,
+            "parent": _parent(stat),
             "name": member.name,
-            "state": _state(_read(place / "stat")) or member.state,
+            "state": _state(stat) or member.state,
             "wchan": _read(place / "wchan"),
             "command": (_read(place / "cmdline") or "").replace("\0", " ").strip(),
             "memory": _fields(_read(place / "status"), ("VmRSS", "RssShmem", "VmSwap", "Threads")),
@@ -226,6 +246,11 @@ def _state(stat: str) -> str:
     """Return the kernel's letter from a line of `stat`, whose name may hold anything."""
     rest = stat.rpartition(")")[2].split()
     return rest[0] if rest else ""
+
+
+def _parent(stat: str) -> int | None:
+    rest = stat.rpartition(")")[2].split(None, 2)
+    return int(rest[1]) if len(rest) > 1 else None
 
 
 def _fields(status: str, names: tuple[str, ...]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Nothing here may keep the next engine from being launched: every step is bounded, and its failure becomes a note.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -23,11 +23,13 @@ from vllm_supervisor.ports import (
     Note,
     OomCounter,
     PartOfLog,
+    Portrait,
     Remains,
     TrackRecord,
 )
 from vllm_supervisor.runtime.facts import Examined
 from vllm_supervisor.runtime.ground import Ground
+from vllm_supervisor.runtime.portraits import Row, in_short, process_table
 from vllm_supervisor.runtime.tasks import Post, told
 
 DIAGNOSIS_LIMIT = 2.0
@@ -35,6 +37,7 @@ DIAGNOSIS_LIMIT = 2.0
 BUNDLE_LIMIT = 3.0
 REMOVAL_LIMIT = 3.0
 PHOTOGRAPH_LIMIT = 15.0
+PORTRAITS_LIMIT = 5.0
 STARTING_PACE = 1.0
 """Seconds between looks at the members while starting, when shared memory is made."""
 SERVING_PACE = 30.0
@@ -69,7 +72,9 @@ class PostMortem:
         self._ready = anyio.Event()
         self._oom_before: int | None = None
         self._members: tuple[Member, ...] = ()
-        self._seen_at = 0.0
+        self._portraits: tuple[Portrait, ...] = ()
+        self._seen_at: float | None = None
+        self._ended_at: float | None = None
 
     # --- Observer
 
@@ -78,6 +83,9 @@ class PostMortem:
         ending = heard(self._ending, before, event, after)
         if ending.generation != self._ending.generation:
             self._ready, self._oom_before, self._members = anyio.Event(), None, ()
+            self._portraits, self._seen_at, self._ended_at = (), None, None
+        if self._ended_at is None and ending.cause is not None:
+            self._ended_at = self._wall()
         self._ending = ending
         if after.was_ready:
             self._ready.set()
@@ -98,19 +106,23 @@ class PostMortem:
             # The wait comes first: an engine that ends at once has left nothing, and its end is not to be held up.
             with anyio.move_on_after(STARTING_PACE):
                 await ready.wait()
+                break
             await self._look(engine)
+        # Before anything that takes time: an engine that was ready for a moment was ready.
         with told("proven", post):
             await self._tools.history.ready()
         while True:
-            await anyio.sleep(SERVING_PACE)
             await self._look(engine)
+            await anyio.sleep(SERVING_PACE)
 
     async def _look(self, engine: Engine) -> None:
         self._members = await engine.members()
-        self._seen_at = self._wall()
         pids = frozenset(member.pid for member in self._members)
         await self._tools.remains.note(pids)
         await self._tools.ground.note(pids)
+        # Last, and not for long: a process that is stuck may not let its command line be read.
+        with anyio.move_on_after(PORTRAITS_LIMIT):
+            self._portraits, self._seen_at = await engine.portraits(self._members), self._wall()
 
     async def collect(self, engine: Engine, cause: Cause, detail: str) -> None:
         """Photograph an engine that is about to be ended. Never raises."""
@@ -157,8 +169,9 @@ class PostMortem:
                 await self._move_cache(engine, post)
         with told("bundle", post), anyio.move_on_after(BUNDLE_LIMIT):
             verdict_shown = {"retry": verdict.retry, "proven": verdict.proven}
-            report = {**self._report(ending), **beside, "verdict": verdict_shown, "diagnosis": found}
-            await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, post)
+            processes = self._processes(engine)
+            report = {**self._report(ending, processes), **beside, "verdict": verdict_shown, "diagnosis": found}
+            await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, processes, post)
 
     async def _oom_kills(self) -> int | None:
         after = await self._tools.oom.read()
@@ -172,16 +185,21 @@ class PostMortem:
         moved = await self._tools.cache.move_aside(engine.log_start)
         post(Note("compile_cache_moved", Level.WARNING, {"to": list(moved)}))
 
-    async def _bundle(self, engine: Engine, report: Mapping[str, object], post: Post) -> None:
+    async def _bundle(self, engine: Engine, report: Mapping[str, object], processes: Sequence[Row], post: Post) -> None:
         try:
-            path = await self._tools.bundles.write(engine.generation, report, engine.log_start)
+            path = await self._tools.bundles.write(engine.generation, report, processes, engine.log_start)
         except OSError as error:
             post(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
         else:
             post(Examined(engine.generation, bundle=path))
             post(Note("bundle_written", fields={"path": path}))
 
-    def _report(self, ending: Ending) -> dict[str, object]:
+    def _processes(self, engine: Engine) -> list[Row]:
+        """Return the process table: as the end found it, and what was seen in life of whoever went before."""
+        ended_at, seen_at = (None if at is None else self._time(at) for at in (self._ended_at, self._seen_at))
+        return process_table(engine.found, ended_at, self._portraits, seen_at)
+
+    def _report(self, ending: Ending, processes: Sequence[Row]) -> dict[str, object]:
         return {
             "generation": ending.generation,
             "at": self._time(),
@@ -191,8 +209,7 @@ class PostMortem:
             "was_ready": ending.was_ready,
             "killed_by_us": ending.killed,
             "observed": ending.observed,
-            "members": [asdict(member) for member in self._members],
-            "members_seen_at": self._time(self._seen_at),
+            "members": in_short(processes),
         }
 
     async def _gpu_table(self) -> list[dict[str, object]] | None:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM, Signals
@@ -10,11 +10,11 @@ from signal import SIGKILL, SIGTERM, Signals
 import anyio
 from anyio import to_thread
 
-from vllm_supervisor.adapters.process import listeners, pidfd
+from vllm_supervisor.adapters.process import listeners, pidfd, portraits
 from vllm_supervisor.adapters.process.family import Family
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.model import ExitStatus, Sig
-from vllm_supervisor.ports import Member
+from vllm_supervisor.ports import Member, Portrait
 
 _NUMBERS = {Sig.TERM: SIGTERM, Sig.KILL: SIGKILL}
 _KILL_ROUNDS = 200
@@ -56,6 +56,7 @@ class ProcessTree:
         self._lock = threading.Lock()
         self._status: ExitStatus | None = None if leader.held is not None else ExitStatus()
         self._gone = False
+        self._found: tuple[Portrait, ...] | None = None
 
     @property
     def generation(self) -> int:
@@ -109,6 +110,15 @@ class ProcessTree:
         """Return the members alive now."""
         return tuple(Member(stat.pid, stat.start, stat.name, stat.state) for stat in await self._living())
 
+    async def portraits(self, members: Sequence[Member]) -> tuple[Portrait, ...]:
+        """Return what those of `members` that still live are doing. Takes its time where one is stuck."""
+        return await to_thread.run_sync(self._portraits, members, abandon_on_cancel=True)
+
+    @property
+    def found(self) -> tuple[Portrait, ...]:
+        """The members, dead ones included, as the first signal of ours found them, without commands; empty before."""
+        return self._found or ()
+
     async def owns_listener(self, port: int) -> bool | None:
         """Say whether all sockets that answer on `port` at our address are members'; None where it cannot be read."""
         return await to_thread.run_sync(self._owns_listener, port, abandon_on_cancel=True)
@@ -139,12 +149,22 @@ class ProcessTree:
 
     def _look(self) -> list[Stat]:
         """Return the living members, and reap the dead ones that became our children. Blocking."""
+        return [stat for stat in self._look_at_all() if not stat.gone]
+
+    def _look_at_all(self) -> list[Stat]:
+        """Return the members, the dead ones among them for the last time if they are our children. Blocking."""
         with self._lock:
             if self._gone:
                 return []
             found = self._family.look()
             self._reap(found)
-            return [stat for stat in found if not stat.gone]
+            return found
+
+    def _portraits(self, members: Sequence[Member]) -> tuple[Portrait, ...]:
+        # Without the lock: what is read here may wait for a process that is stuck.
+        stats = [(member, self._family.proc.stat(member.pid)) for member in members]
+        living = [stat for member, stat in stats if stat is not None and stat.start == member.start_ticks]
+        return tuple(portraits.portrait(self._family.proc, stat) for stat in living if not stat.gone)
 
     def _reap(self, found: Iterable[Stat]) -> None:
         for stat in found:
@@ -156,7 +176,10 @@ class ProcessTree:
         tried: set[tuple[int, int]] = set()
         quiet = 0
         for _ in range(_KILL_ROUNDS if number is SIGKILL else 1):
-            fresh = [stat for stat in self._look() if (stat.pid, stat.start) not in tried]
+            members = self._look_at_all()
+            if self._found is None:
+                self._found = portraits.sketch(self._family.proc, members)
+            fresh = [stat for stat in members if not stat.gone and (stat.pid, stat.start) not in tried]
             for stat in fresh:
                 tried.add((stat.pid, stat.start))
                 if pidfd.send(self._family.proc, stat.pid, stat.start, number):
