@@ -27,6 +27,7 @@ from vllm_supervisor.domain.machine import step
 from vllm_supervisor.domain.messages import (
     DeadlinePassed,
     Event,
+    PolicyChanged,
     Quit,
     Record,
     RestartAsked,
@@ -147,11 +148,12 @@ def test_restarts_can_be_disabled() -> None:
     assert state.deadline is None
 
 
-def disabled(*words: Word | Event, enabled_again: bool = False) -> State:
-    """Return what becomes of a ready engine that may not be restarted; on request allow it before the last word."""
-    never = replace(POLICY, restart_enabled=False)
-    state = go(situation("ready", never), *words[:-1], policy=never)
-    return go(state, *words[-1:], policy=POLICY if enabled_again else never)
+NEVER = replace(POLICY, restart_enabled=False)
+
+
+def disabled(*words: Word | Event) -> State:
+    """Return what becomes of a ready engine that may not be restarted."""
+    return go(situation("ready", NEVER), *words, policy=NEVER)
 
 
 @pytest.mark.parametrize("trouble", [TIMED_OUT, (probed(Outcome.REFUSED),) * 3, (condemned,), (*TIMED_OUT, condemned)])
@@ -182,17 +184,23 @@ def test_an_unhealthy_engine_that_was_left_running_gets_ready_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "then", "cause"),
-    [(TIMED_OUT, probed(Outcome.TIMEOUT), Cause.UNHEALTHY), ((condemned,), probed(Outcome.OK), Cause.HANG)],
+    ("trouble", "restart_after", "due", "cause"),
+    [
+        (TIMED_OUT, 40.0, 40.0, Cause.UNHEALTHY),
+        ((condemned,), 40.0, 40.0, Cause.HANG),
+        ((probed(Outcome.ERROR),) * 3, 1.0, POLICY.self_exit_grace, Cause.UNHEALTHY),
+    ],
 )
 def test_an_engine_left_running_is_replaced_once_that_is_allowed(
-    trouble: tuple[Word | Event, ...], then: Word, cause: Cause
+    trouble: tuple[Word | Event, ...], restart_after: float, due: float, cause: Cause
 ) -> None:
-    """After a reload that enables restarts, `restart_after` begins; one that disables them ends it."""
-    state = disabled(*trouble, then, enabled_again=True)
-    assert state.deadline == NOW + POLICY.restart_after
-    assert (go(state, deadline).phase, go(state, deadline).cause) == (Phase.STOPPING, cause)
-    still = go(state, deadline, policy=replace(POLICY, restart_enabled=False))
+    """A reload that enables restarts is enough, no probe need come first; one that disables them calls it off."""
+    allowed = replace(POLICY, restart_after=restart_after)
+    state = go(disabled(*trouble), PolicyChanged(allowed), policy=NEVER)
+    assert state.deadline == NOW + due
+    ended = go(state, deadline, policy=allowed)
+    assert (ended.phase, ended.cause) == (Phase.STOPPING, cause)
+    still = go(state, PolicyChanged(NEVER), policy=allowed)
     assert (still.phase, still.deadline) == (Phase.UNHEALTHY, None)
 
 

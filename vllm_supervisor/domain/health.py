@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from vllm_supervisor.domain.messages import Probed
 from vllm_supervisor.domain.model import DEAD_OUTCOMES, Outcome, Phase, Policy, State
+from vllm_supervisor.domain.policy import restart_at
 from vllm_supervisor.domain.transitions import LEFT_RUNNING, SERVING, Result, enter
 
 
@@ -13,9 +14,7 @@ def probed(state: State, event: Probed, now: float, policy: Policy) -> Result:
         return state, ()
     if event.outcome in (Outcome.OK, Outcome.BUSY):
         state = replace(state, probe_failures=0, dead_since=None)
-        if state.stuck:
-            return _with_restart_due(state, now, policy), ()
-        return (state, ()) if state.phase is Phase.READY else become_ready(state, now, policy)
+        return (state, ()) if state.phase is Phase.READY or state.stuck else become_ready(state, now, policy)
     first_death = event.outcome in DEAD_OUTCOMES and state.dead_since is None
     state = replace(
         state,
@@ -23,27 +22,12 @@ def probed(state: State, event: Probed, now: float, policy: Policy) -> Result:
         dead_since=now if first_death else state.dead_since,
     )
     if state.phase is Phase.UNHEALTHY:
-        state = _with_restart_due(state, now, policy)
-        if first_death and state.deadline is not None:
-            state = replace(state, deadline=max(state.deadline, now + policy.self_exit_grace))
-        return state, ()
+        return replace(state, deadline=restart_at(state, policy)), ()
     if state.probe_failures < policy.failure_threshold:
         return state, ()
-    if not policy.restart_enabled:
-        return enter(state, Phase.UNHEALTHY, now, f"{event.detail}; {LEFT_RUNNING}")
-    after, effects = enter(state, Phase.UNHEALTHY, now, event.detail)
-    deadline = now + policy.restart_after
-    if state.dead_since is not None:
-        # An engine that says it is dead may still exit by itself, and then its code is the better story.
-        deadline = max(deadline, state.dead_since + policy.self_exit_grace)
-    return replace(after, deadline=deadline), effects
-
-
-def _with_restart_due(state: State, now: float, policy: Policy) -> State:
-    """Give an unhealthy engine its limit where restarts were disabled when it became so, and no longer are."""
-    if not policy.restart_enabled or state.deadline is not None:
-        return state
-    return replace(state, deadline=now + policy.restart_after)
+    detail = event.detail if policy.restart_enabled else f"{event.detail}; {LEFT_RUNNING}"
+    after, effects = enter(state, Phase.UNHEALTHY, now, detail)
+    return replace(after, deadline=restart_at(after, policy)), effects
 
 
 def become_ready(state: State, now: float, policy: Policy) -> Result:

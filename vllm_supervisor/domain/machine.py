@@ -226,8 +226,6 @@ def _deadline_met(state: State, now: float, policy: Policy) -> Result:
             return stop(state, now, policy, Cause.STARTUP_STALL, drain=False)
         case Phase.READY:
             return replace(state, failures=0, deadline=None), ()
-        case Phase.UNHEALTHY if not policy.restart_enabled:
-            return replace(state, deadline=None), ()
         case Phase.UNHEALTHY:
             return stop(state, now, policy, Cause.HANG if state.stuck else Cause.UNHEALTHY, drain=False)
         case Phase.STOPPING if state.draining:

@@ -28,6 +28,17 @@ def retimed(state: State, old: Policy, new: Policy) -> State:
     return replace(kept, deadline=_deadline(state, old, new))
 
 
+def restart_at(state: State, policy: Policy) -> float | None:
+    """Return when an engine that is unhealthy will have been so for too long; None where nothing is restarted.
+
+    One that says it is dead may still exit by itself, and then its code is the better story.
+    """
+    if not policy.restart_enabled:
+        return None
+    at = state.since + policy.restart_after
+    return at if state.dead_since is None else max(at, state.dead_since + policy.self_exit_grace)
+
+
 def _deadline(state: State, old: Policy, new: Policy) -> float | None:
     deadline = state.deadline
     match state.phase:
@@ -37,13 +48,12 @@ def _deadline(state: State, old: Policy, new: Policy) -> float | None:
         case Phase.FAILED:
             again = new.retry_failed_every > 0 and not state.occupied
             return state.since + new.retry_failed_every if again else None
+        case Phase.UNHEALTHY:
+            return restart_at(state, new)
         case _ if deadline is None:
             return None
         case Phase.READY:
             return state.since + new.healthy_reset
-        case Phase.UNHEALTHY:
-            restart_at = state.since + new.restart_after
-            return restart_at if state.dead_since is None else max(restart_at, state.dead_since + new.self_exit_grace)
         case Phase.BACKOFF:
             return min(deadline, state.since + new.max_backoff)
         case Phase.STOPPING if state.draining:
