@@ -105,14 +105,15 @@ class Launcher(Protocol):
         ...
 
     async def leftover(self) -> Engine | None:
-        """Return the living engine of an earlier, dead daemon of this instance, if there is one.
+        """Return the engine of an earlier, dead daemon of this instance, if it lives or nobody examined its end.
 
+        In the latter case it has no members: what ended it is to be read in its log.
         Raises AlreadyRunningError where that daemon lives: then the engine is not ours to touch.
         """
         ...
 
     def forget(self, generation: int) -> None:
-        """Note that this generation is proven gone, so that no later daemon looks for it."""
+        """Note that this generation is gone and its end examined, so that no later daemon looks for either."""
         ...
 
 

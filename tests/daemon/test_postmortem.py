@@ -37,6 +37,10 @@ for vLLM's torch.compile
 (EngineCore pid=8) RuntimeError: vLLM failed to compile the model. The most likely reason for this is that a previous \
 compilation failed, leading to a corrupted compilation artifact.
 """
+DIED = """\
+(EngineCore pid=8) ERROR 05-01 10:00:09 [core.py:1] EngineCore encountered a fatal error.
+(EngineCore pid=8) ERROR 05-01 10:00:09 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.
+"""
 SOON = {"min_backoff": 0.05, "max_backoff": 0.1}
 
 
@@ -248,6 +252,32 @@ def test_a_crash_shows_who_was_there(pliable: Make) -> None:
     report = json.loads((folder / "report.json").read_text())
     assert {row["seen_at"] for row in report["members"]} <= {row["seen_at"] for row in rows}
     assert report["members"][0]["seen_at"][:4] >= "2024"
+
+
+def test_an_end_that_no_daemon_saw(pliable: Make) -> None:
+    """Daemon killed, then the engine dies of something: the next daemon says of what, from the log of that start."""
+    rig = pliable({"restart": SOON})
+    rig.start()
+    rig.wait_state("ready")
+    members = rig.members()
+    rig.send(signal.SIGKILL)
+    rig.wait_exit()
+    with rig.log.open("a") as log:
+        log.write(DIED)
+    for member in members:
+        member.kill()
+    psutil.wait_procs(members, 20)
+    rig.start()
+    status = rig.wait_state("ready")
+    assert status["generation"] == 2
+    diagnosed(rig, status, "oom_runtime")
+    assert (status["last_exit"]["code"], status["last_exit"]["reason"]) == (None, "leftover")
+    report = json.loads((bundle(status) / "report.json").read_text())
+    assert (report["generation"], report["cause"]) == (1, "leftover")
+    assert "nobody saw how" in rig.cli("status").stdout
+    rig.stop()
+    rig.start()
+    assert rig.wait_state("ready")["last_exit"] is None
 
 
 MAPPER = """

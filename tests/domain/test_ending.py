@@ -116,6 +116,16 @@ def test_a_leftover_is_no_failure() -> None:
     assert not lived(Adopted(9, 99, leader_alive=True), exits(1), begin="stopped").unasked
 
 
+def test_an_end_that_no_daemon_saw_is_examined() -> None:
+    """The leader was gone when it was found: how is not known, and nothing in its log is our doing."""
+    ending = lived(Adopted(9, 99, leader_alive=False), begin="stopped")
+    assert ending.unasked
+    assert ending.detail
+    assert context(ending) == Context()
+    found = Diagnosis("killed_by_probe", Retry.TRANSIENT, "s", None, None, "a")
+    assert without_us(found, ending) == found
+
+
 def test_an_operator_who_cannot_wait() -> None:
     """A start while the dead engine is cleared away does not make its end one that was asked for."""
     assert lived(*READY, exits(1), StartAsked()).cause is Cause.CRASH

@@ -124,6 +124,37 @@ async def test_nothing_is_found_where_nothing_was_launched(lab: Lab) -> None:
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_an_end_that_nobody_examined_is_found_once(lab: Lab) -> None:
+    """Daemon and engine are both gone, the end was not noted: who comes next learns where its log begins."""
+    lab.log.parent.mkdir()
+    lab.log.write_text("of an earlier generation\n")
+    with daemon(lab, *shell("exec sleep 1000")) as old:
+        old.die()
+        os.kill(old.leader, signal.SIGKILL)
+        eventually(lambda: not alive(old.leader))
+        launcher = lab.launcher(ORPHANS)
+        engine = await launcher.leftover()
+        assert engine is not None
+        assert (engine.generation, engine.pid, engine.leader_alive) == (1, old.leader, False)
+        assert lab.log.read_bytes()[: engine.log_start].startswith(b"of an earlier generation\n")
+        await gone(engine)
+        launcher.forget(1)
+        assert await launcher.leftover() is None
+
+
+def test_a_record_from_before_it_said_where_the_log_begins(lab: Lab) -> None:
+    """An upgrade reads what the version before wrote: the log from its start."""
+    records = Records(lab.state_dir)
+    records.write(Record(3, "boot", Identity(1, 1), Identity(2, 2), log_start=77))
+    assert records.read() == Record(3, "boot", Identity(1, 1), Identity(2, 2), log_start=77)
+    file = lab.state_dir / "engine.json"
+    data = json.loads(file.read_text())
+    del data["log_start"]
+    file.write_text(json.dumps(data))
+    assert records.read() == Record(3, "boot", Identity(1, 1), Identity(2, 2))
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_engine_of_a_living_daemon_is_not_touched(lab: Lab) -> None:
     """The second net, where the lock of the state directory does not hold (some network file systems)."""
     with daemon(lab, *shell("exec sleep 1000")) as other:
@@ -147,7 +178,10 @@ async def test_number_of_the_leader_taken_by_another_process_harms_nobody(lab: L
             assert me is not None
             record = Record(1, Proc().boot_id(), Identity(me.pid, me.start - 1), Identity(stat.pid, stat.start - 1))
             Records(lab.state_dir).write(record)
-            assert await lab.launcher(ORPHANS).leftover() is None
+            engine = await lab.launcher(ORPHANS).leftover()
+            assert engine is not None, "its end is yet to be examined"
+            assert (engine.leader_alive, await engine.members(), await engine.signal(Sig.KILL)) == (False, (), 0)
+            await gone(engine)
             assert stranger.poll() is None
         finally:
             stranger.kill()

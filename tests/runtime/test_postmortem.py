@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from tests.fakes.engine import EngineScript, MemberScript
+from tests.fakes.engine import EngineScript, FakeEngine, MemberScript
 from tests.fakes.house import House, build, wall
 from tests.fakes.instruments import FakeInstruments
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
@@ -171,6 +171,44 @@ async def test_a_quick_crash_has_members_and_no_date_that_never_was() -> None:
         assert [row["name"] for row in rows] == ["vllm", "VLLM::EngineCore"]
         assert {row["seen_at"] for row in rows} == {rfc3339(wall())}
         assert "1970" not in str(m.tools.bundles.reports)
+
+
+async def test_an_end_that_no_daemon_saw_is_examined_by_the_next() -> None:
+    """The earlier daemon died within its post-mortem: diagnosis and bundle come now, and the start goes on."""
+    m = morgue(SERVES)
+    m.house.launcher.left = FakeEngine(7, 700, EngineScript(leader_alive=False, others=()), log_start=55)
+    m.tools.log.found = found(Retry.PERMANENT)
+    async with m.house.run():
+        engine = await m.house.started()
+        assert engine.generation == 8
+        assert m.tools.log.asked == [(55, Context())]
+        assert [report["cause"] for _, report, _ in m.tools.bundles.reports] == [Cause.LEFTOVER]
+        last = m.last_exit()
+        assert (last["code"], last["signal"], last["reason"], last["bundle"]) == (None, None, "leftover", "bundle-7")
+        assert last["diagnosis"] == found(Retry.PERMANENT).as_json()
+        assert m.house.launcher.forgotten == [7]
+
+
+async def test_an_engine_that_was_left_alive_is_not_examined() -> None:
+    """It worked until we ended it."""
+    m = morgue(SERVES)
+    m.house.launcher.left = FakeEngine(7, 700, EngineScript())
+    async with m.house.run():
+        await m.house.started()
+        assert (m.tools.log.asked, m.tools.bundles.reports) == ([], [])
+
+
+async def test_an_end_is_noted_only_once_it_was_examined() -> None:
+    """A daemon that is killed within the examination leaves it to the next."""
+    m = morgue(CRASHES)
+    m.tools.calls.takes["diagnose"] = 1.0
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.observer.until(lambda: m.tools.calls.running().get("diagnose"))
+        await anyio.sleep(0.5)
+        assert m.house.launcher.forgotten == []
+        await m.house.until(Phase.BACKOFF)
+        assert m.house.launcher.forgotten == [1]
 
 
 async def test_a_collector_never_raises_and_never_stays() -> None:

@@ -39,7 +39,8 @@ def last_exit(status: Status) -> str | None:
     last = status.get("last_exit")
     if not last:
         return None
-    how = f"signal {last['signal']}" if last.get("signal") is not None else f"code {last.get('code')}"
+    how = f"code {last['code']}" if last.get("code") is not None else "nobody saw how"
+    how = f"signal {last['signal']}" if last.get("signal") is not None else how
     diagnosis = last.get("diagnosis") or {}
     cause = diagnosis.get("summary")
     if cause and diagnosis.get("class"):

@@ -8,6 +8,7 @@ from vllm_supervisor.domain.model import FAULTS, Cause, ExitStatus, Phase, State
 
 _CONDEMNED = {Cause.HANG: Observed.HANG, Cause.STARTUP_STALL: Observed.STARTUP_HANG}
 _KILLED = "killed_by_probe"
+_LOST = "its daemon died before the end was examined; how it ended is not known"
 _MAX_EVIDENCE = 200
 """Characters of the evidence in one line for the operator."""
 
@@ -27,16 +28,25 @@ class Ending:
     """SIGKILL was sent while the leader lived."""
     observed: Observed | None = None
     detail: str = ""
+    lost: bool = False
+    """It ended, or its end was not examined, while no daemon watched."""
 
     @property
     def unasked(self) -> bool:
         """Whether nobody wished for it."""
-        return self.cause in FAULTS
+        return self.cause in FAULTS or self.lost
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether it ended before we did anything about it."""
+        return self.cause is Cause.CRASH or self.lost
 
 
 def heard(ending: Ending, before: State, event: Event, after: State) -> Ending:
     """Return what is known after one step of the machine."""
-    if after.generation != ending.generation or isinstance(event, Adopted):
+    if isinstance(event, Adopted) and after is not before:
+        ending = Ending(after.generation, detail="" if event.leader_alive else _LOST, lost=not event.leader_alive)
+    elif after.generation != ending.generation:
         ending = Ending(after.generation)
     observed, detail = ending.observed, ending.detail
     if ending.cause is None and after.cause is not None:
@@ -62,7 +72,7 @@ def context(ending: Ending, oom_kills: int | None = None, xids: tuple[int, ...] 
 
     How the leader ended counts only where it ended by itself: after our own signals the status is our doing.
     """
-    by_itself = ending.cause is Cause.CRASH
+    by_itself = ending.by_itself
     return Context(
         exit_code=ending.status.code if by_itself else None,
         signal=ending.status.signal if by_itself else None,
@@ -70,14 +80,14 @@ def context(ending: Ending, oom_kills: int | None = None, xids: tuple[int, ...] 
         killed_by_us=ending.killed and not ending.dead,
         oom_kills=oom_kills,
         xids=xids,
-        was_ready=ending.was_ready,
+        was_ready=None if ending.lost else ending.was_ready,
         observed=ending.observed,
     )
 
 
 def without_us(diagnosis: Diagnosis | None, ending: Ending) -> Diagnosis | None:
     """Take out what the log says of our own signals: nobody else ended an engine that we were ending."""
-    if diagnosis is None or ending.cause is Cause.CRASH:
+    if diagnosis is None or ending.by_itself:
         return diagnosis
     if diagnosis.cls == _KILLED:
         return None

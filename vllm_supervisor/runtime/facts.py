@@ -128,6 +128,8 @@ def learn_step(facts: Facts, before: State, event: Event, after: State, now: flo
         facts = replace(facts, last_ok_at=None, latency=None, progress=None, described=None, metrics=None, watched=None)
         facts = replace(facts, moved=None, figures=None)
     match event:
+        case Adopted() if not event.leader_alive and after.process is not None:
+            return replace(facts, last_exit=LastExit(ExitStatus(), wall, after.cause))
         case Spawned() if before.spawning:
             restarts = dict(facts.restarts)
             if before.next_cause is not None:

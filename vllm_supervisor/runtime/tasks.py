@@ -62,12 +62,13 @@ async def prove(
 ) -> None:
     """Tell when no member is left, and what the end says."""
     await engine.wait_gone()
-    with told("forget", post):
-        launcher.forget(engine.generation)
     if examine is not None:
         # Its failure must not keep the next engine from being launched.
         with told("examine", post):
             await examine(engine, post)
+    # Only now: a daemon that is killed within leaves the examination to the next one.
+    with told("forget", post):
+        launcher.forget(engine.generation)
     post(GroupEmpty(engine.generation))
 
 

@@ -75,7 +75,7 @@ class ProcessTree:
 
     @property
     def log_start(self) -> int:
-        """The log file's size at the launch, bytes; 0 for a leftover and for the journal."""
+        """The log file's size at the launch, bytes; 0 for the journal, and for a leftover without a record."""
         return self._log_start
 
     async def wait_leader(self) -> ExitStatus:

@@ -3,7 +3,7 @@
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -72,8 +72,9 @@ class EngineLauncher:
         return await to_thread.run_sync(self._spawn, generation)  # anyio shields it
 
     async def leftover(self) -> ProcessTree | None:
-        """Return the living engine of an earlier, dead daemon of this instance, if there is one.
+        """Return the engine of an earlier, dead daemon of this instance, if it lives or nobody examined its end.
 
+        In the latter case it has no members.
         Raises AlreadyRunningError where the daemon that launched it lives: then it is not ours to touch. That is the
         second net under the lock, for state directories on file systems whose locks do not hold.
         """
@@ -81,7 +82,7 @@ class EngineLauncher:
         return await to_thread.run_sync(self._leftover, record)  # anyio shields it
 
     def forget(self, generation: int) -> None:
-        """Note that this generation is proven gone, so that no later daemon looks for it."""
+        """Note that this generation is gone and its end examined, so that no later daemon looks for either."""
         self._folders.remove()
         record = self._read()
         if record is None or record.generation != generation:
@@ -122,7 +123,7 @@ class EngineLauncher:
         pid = launch(found, self.spec, {**self.spec.env, **self._folders.make(generation, self.spec.env), MARKER: mark})
         try:
             start = self._start_of(pid)
-            self._write(replace(record, leader=Identity(pid, start)))
+            self._write(replace(record, leader=Identity(pid, start), log_start=log_start))
             leader = Leader(pid, os.pidfd_open(pid), child=True)
         except (OSError, LaunchError) as exc:
             _undo(pid)
@@ -186,12 +187,18 @@ class EngineLauncher:
         origin = Origin(leader.pid if leader else None, born, (f"{self._instance}.",))
         family = Family(self._proc, origin, self._own)
         found = [stat for stat in family.look() if not stat.gone]
-        if not found:
+        if not found and leader is None:
             return None
         generation = record.generation if record else newest_launch(self._proc, found)
         head = leader or _head(found)
-        tree = held_leader(self._proc, head.pid, head.start, child=self._is_ours(head))
-        return ProcessTree(generation, tree, family, self.spec.host)
+        tree = self._head_of(found, head)
+        return ProcessTree(generation, tree, family, self.spec.host, record.log_start if record else 0)
+
+    def _head_of(self, living: Sequence[Stat], head: Identity) -> Leader:
+        """Return the leader. One whose zombie is not reaped yet has ended like one that is gone."""
+        if any((stat.pid, stat.start) == (head.pid, head.start) for stat in living):
+            return held_leader(self._proc, head.pid, head.start, child=self._is_ours(head))
+        return Leader(head.pid, None, child=self._is_ours(head))
 
     def _is_ours(self, head: Identity) -> bool:
         stat = self._proc.stat(head.pid)

@@ -31,6 +31,9 @@ class Record:
     daemon: Identity
     leader: Identity | None = None
     gone: bool = False
+    """It is proven gone, and its end was examined where nobody had asked for it."""
+    log_start: int = 0
+    """Where its part of the log begins, bytes."""
 
 
 class Records:
@@ -61,6 +64,7 @@ class Records:
                 daemon=_identity(data["daemon"]),
                 leader=_identity(data["leader"]) if data["leader"] else None,
                 gone=bool(data["gone"]),
+                log_start=int(data.get("log_start", 0)),  # absent where an earlier version wrote it
             )
         except FileNotFoundError:
             return None
@@ -82,6 +86,7 @@ class Records:
             # The leader's session and group have its pid: it is launched as the head of both.
             "leader": _plain(record.leader) if record.leader else None,
             "gone": record.gone,
+            "log_start": record.log_start,
         }
         text = json.dumps(data) + "\n"
         try:
