@@ -2,6 +2,7 @@
 
 SupervisorError           what, why, remedy; the one line that a user sees
 ├── ConfigError           the configuration has problems, all of them listed          (exit 2)
+├── BadInputError         what a command was asked about cannot be used               (exit 2)
 ├── AlreadyRunningError   another daemon holds the lock                               (exit 3)
 ├── NoDaemonError         nobody answers on the control socket                        (exit 3)
 ├── ListenError           a socket could not be bound                                 (exit 4)
@@ -73,6 +74,12 @@ class ConfigError(SupervisorError):
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
+
+
+class BadInputError(SupervisorError):
+    """Raised when a command was asked about something that cannot be read, or that makes no sense."""
+
+    exit_code = ExitCode.BAD_CONFIG
 
 
 class AlreadyRunningError(SupervisorError):

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from vllm_supervisor.domain.capacity.rules import default_utilization
 from vllm_supervisor.domain.doctor.facts import Card, Cards, Facts, Holder, Install, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-from vllm_supervisor.domain.doctor.units import gib, version
+from vllm_supervisor.domain.units import gib, version
 
-_NEW_DEFAULT = (0, 23)
-"""vLLM 0.23 raised the default of `--gpu-memory-utilization` from 0.90 to 0.92."""
 _HIGH = 0.95
 """From here on CUDA's own context, fragmentation and a desktop do not fit beside the engine."""
 _CHOOSE = "choose others with CUDA_VISIBLE_DEVICES in engine.vllm.env"
@@ -48,8 +47,7 @@ def utilization_of(facts: Facts) -> tuple[float, str]:
     if facts.wanted.utilization is not None:
         return facts.wanted.utilization, "--gpu-memory-utilization"
     installed = version(facts.install.vllm) if isinstance(facts.install, Install) else ()
-    old = bool(installed) and installed < _NEW_DEFAULT
-    return (0.90 if old else 0.92), "vLLM's default"
+    return default_utilization(installed or None), "vLLM's default"
 
 
 def gpus(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from vllm_supervisor.domain.doctor.facts import Facts, Limits, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-from vllm_supervisor.domain.doctor.units import GIB, gib
+from vllm_supervisor.domain.units import GIB, gib
 
 _SHM_WANTED, _SHM_LEAST = 16 * GIB, GIB
 """What tensor parallelism is happy with, and what NCCL and vLLM's ring buffers (0.4 GiB measured) do not start with.

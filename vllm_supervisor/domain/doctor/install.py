@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from vllm_supervisor.domain.doctor.facts import Cards, Facts, Install, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-from vllm_supervisor.domain.doctor.units import dotted, version
+from vllm_supervisor.domain.units import dotted, version
 
 _DRIVERS = (
     (590, (13, 1)),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from vllm_supervisor.domain.doctor.facts import Facts, ModelConfig, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-from vllm_supervisor.domain.doctor.units import GB, gb
 from vllm_supervisor.domain.doctor.weights import estimate
+from vllm_supervisor.domain.units import GB, gb
 
 _GATED = re.compile(
     r"meta-llama/|google/(?:code|pali|med)?gemma-(?:[123]-|[23]n|[27]b)|CohereLabs/|CohereForAI/|bigcode/starcoder"

@@ -2,37 +2,10 @@
 
 from collections.abc import Iterator
 
+from vllm_supervisor.domain.capacity.precision import LEAST
 from vllm_supervisor.domain.doctor.cards import used
 from vllm_supervisor.domain.doctor.facts import Card, Facts, Model, ModelConfig, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
-
-_LEAST = {
-    "awq": (7, 5),
-    "auto_awq": (7, 5),
-    "awq_marlin": (7, 5),
-    "bitsandbytes": (7, 0),
-    "compressed-tensors": (7, 0),
-    "deepspeedfp": (6, 0),
-    "experts_int8": (8, 0),
-    "fbgemm_fp8": (8, 0),
-    "fp8": (7, 5),
-    "fp_quant": (10, 0),
-    "gguf": (6, 0),
-    "gpt_oss_mxfp4": (8, 0),
-    "gptq": (6, 0),
-    "auto_gptq": (6, 0),
-    "gptq_marlin": (7, 5),
-    "inc": (6, 0),
-    "auto-round": (6, 0),
-    "modelopt": (8, 0),
-    "modelopt_fp4": (7, 5),
-    "modelopt_mxfp8": (8, 0),
-    "moe_wna16": (7, 0),
-    "mxfp4": (8, 0),
-    "quark": (7, 0),
-    "torchao": (7, 5),
-}
-"""Quantization method -> least compute capability: `get_min_capability` of vLLM 0.32; earlier versions ask for more."""
 
 _VOLTA, _AMPERE, _ADA = (7, 0), (8, 0), (8, 9)
 _TYPES = {"bfloat16": _AMPERE}
@@ -62,13 +35,13 @@ def capability(facts: Facts) -> Iterator[Finding]:
         yield fail(name, why, "set --dtype half in engine.vllm.extra_args")
     elif method is None:
         yield ok(name, f"{_text(has)}, no quantization asked for")
-    elif method not in _LEAST:
+    elif method not in LEAST:
         yield skip(name, f"what quantization {method} needs is not known here; {here}")
-    elif has < _LEAST[method]:
-        why = f"{here}, quantization {method} needs {_text(_LEAST[method])}"
+    elif has < LEAST[method]:
+        why = f"{here}, quantization {method} needs {_text(LEAST[method])}"
         yield fail(name, why, "choose a checkpoint in another quantization, or another GPU")
     else:
-        yield ok(name, f"{_text(has)}, quantization {method} needs {_text(_LEAST[method])}")
+        yield ok(name, f"{_text(has)}, quantization {method} needs {_text(LEAST[method])}")
 
 
 def fp8(facts: Facts) -> Iterator[Finding]:

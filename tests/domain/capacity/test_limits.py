@@ -1,0 +1,161 @@
+"""Arguments that do not suit the model or the card, and what is advised when a model does not fit."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.capacity import models
+from tests.domain.capacity.test_known import sized
+from vllm_supervisor.domain.capacity.cards import GPUS, gpu
+from vllm_supervisor.domain.capacity.limits import problems, sizes
+from vllm_supervisor.domain.capacity.precision import precision
+from vllm_supervisor.domain.capacity.reading import read
+from vllm_supervisor.domain.capacity.remedies import remedies
+from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model
+from vllm_supervisor.domain.capacity.weights import Layout
+
+
+def complaints(config: models.Config, card: str = "H100", count: int = 64, **ask: Any) -> list[str]:
+    """What is wrong with these arguments."""
+    kind = gpu(card)
+    assert kind is not None
+    gpus = Gpus(kind.memory, count, kind, kind.name, kind.capability)
+    return [str(problem) for problem in problems(Model(read(config), precision(config)), Ask(**ask), gpus)]
+
+
+AWQ = {**models.LLAMA_3_8B, "quantization_config": {"quant_method": "awq", "bits": 4}}
+NVFP4 = {**models.LLAMA_3_8B, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (complaints(models.QWEN_25_7B, layout=Layout(8)), "28 attention heads do not divide by it; use one of 1, 2, 4"),
+        (complaints(models.QWEN_35_27B, layout=Layout(6)), "4 KV heads neither divide by it nor into it; use one of"),
+        (complaints(models.LLAMA_3_8B, count=2, layout=Layout(4)), "4 GPUs are needed, 4 x 1 x 1"),
+        (complaints(models.LLAMA_3_8B, layout=Layout(1, 64)), "the model has 32 layers"),
+        (complaints(models.LLAMA_3_8B, max_model_len=9000), "the model was made for 8192 tokens; use 8192 or less"),
+        (complaints(models.LLAMA_3_8B, context=8000, output=500), "8500 tokens are more than the context of 8192"),
+        (complaints(models.LLAMA_3_8B, utilization=1.5), "1.5 is no share"),
+        (complaints(AWQ, "V100 32"), "V100 32 has compute capability 7.0, it needs 7.5; choose a"),
+        (complaints(AWQ, quantization="fp8"), "--quantization fp8: the checkpoint is AWQ, 4 bit; leave --quantization"),
+        (complaints(NVFP4, "MI300X"), "MI300X has no NVFP4"),
+        (complaints(models.LLAMA_3_8B, "T4", dtype="bfloat16"), "it needs 8.0; use --dtype half"),
+    ],
+    ids=[
+        "heads", "kv heads", "gpus", "stages", "length", "request", "share", "capability", "two methods", "amd",
+        "bfloat16",
+    ],
+)  # fmt: skip
+def test_what_vllm_would_refuse_is_said_with_the_remedy(found: list[str], words: str) -> None:
+    """One complaint each, and the way out in it."""
+    assert len(found) == 1
+    assert words in found[0]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        complaints(models.LLAMA_3_8B, layout=Layout(8)),
+        complaints(models.QWEN_3_NEXT, layout=Layout(4)),
+        complaints(AWQ, "T4", quantization="awq_marlin"),
+        complaints(models.LLAMA_3_8B, max_model_len=9000, allows_long=True),
+        complaints(models.LLAMA_3_8B, max_model_len=-1),
+    ],
+    ids=["divides", "heads repeated", "marlin is awq", "long by choice", "auto"],
+)
+def test_what_vllm_takes_is_taken(found: list[str]) -> None:
+    """No complaint."""
+    assert found == []
+
+
+def test_only_sizes_that_divide_are_offered() -> None:
+    """Qwen2.5-7B has 28 heads and 4 KV heads."""
+    assert sizes(read(models.QWEN_25_7B)) == [1, 2, 4]
+
+
+def test_what_helps_is_told_with_its_figures() -> None:
+    """70B in 16 bit does not fit one H100: fewer bits and more GPUs do, each with what it leads to."""
+    now = sized(models.LLAMA_3_70B, Ask(utilization=0.9))
+    assert not now.fits
+    found = {remedy.change: remedy.sizing for remedy in remedies(now)}
+    four = found["a 4-bit checkpoint (AWQ or GPTQ)"]
+    assert four.fits
+    assert four.weights.rank < now.weights.rank / 3
+    two = found["--tensor-parallel-size 2"]
+    assert two.weights.rank == pytest.approx(now.weights.rank / 2, rel=0.01)
+    assert all(change.partition(" ")[0] != "--max-model-len" for change in found)
+
+
+def test_what_fits_comes_first_and_the_largest_effect_before_the_smaller() -> None:
+    """The order is that of use."""
+    found = remedies(sized(models.LLAMA_3_70B, Ask(utilization=0.9)))
+    assert [remedy.sizing.fits for remedy in found] == sorted((remedy.sizing.fits for remedy in found), reverse=True)
+    fitting = [remedy.effect for remedy in found if remedy.sizing.fits]
+    assert fitting == sorted(fitting, reverse=True)
+
+
+def test_a_context_that_is_too_long_is_shortened_to_what_fits() -> None:
+    """The length offered is one that vLLM starts with, and 1024 more is not."""
+    now = sized(models.LLAMA_3_8B, Ask(max_model_len=131072, allows_long=True, utilization=0.92), "L4")
+    found = next(one for one in remedies(now) if one.change.startswith("--max-model-len"))
+    assert not now.fits
+    assert found.sizing.fits
+    longer = replace(now.ask, max_model_len=found.sizing.max_len + 1024)
+    assert not sized(models.LLAMA_3_8B, longer, "L4").fits
+
+
+def test_more_than_a_node_goes_by_stages() -> None:
+    """DeepSeek-V3 on H100: eight are not enough; the second node gets layers, not heads."""
+    now = sized(models.DEEPSEEK_V3, Ask(layout=Layout(8)))
+    assert not now.fits
+    assert "2 nodes: --tensor-parallel-size 8 --pipeline-parallel-size 2" in [one.change for one in remedies(now)]
+
+
+def test_fp8_is_marked_where_the_card_does_not_compute_in_it() -> None:
+    """An A100 stores FP8 and computes in 16 bit; an RTX 4090 does both."""
+    slow, quick = (
+        next(one for one in remedies(sized(models.LLAMA_3_70B, Ask(), card)) if "fp8" in one.change)
+        for card in ("A100 80", "H200")
+    )
+    assert slow.note == "before Ada (8.9) it saves memory, not time"
+    assert quick.note == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("rtx4090", "RTX 4090"),
+        ("4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 5090", "RTX 5090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40"),
+        ("A100 40", "A100 40"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB10", "GB10"),
+        ("DGX Spark", "GB10"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("Tesla T4", "T4"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("Voodoo 2", None),
+    ],
+)
+def test_cards_are_known_as_drivers_and_people_call_them(text: str, name: str | None) -> None:
+    """One table, many spellings."""
+    found = gpu(text)
+    assert (found.name if found else None) == name
+
+
+def test_every_card_is_found_by_its_own_name() -> None:
+    """No name in the table hides another."""
+    assert [found.name for card in GPUS if (found := gpu(card.name)) is not None] == [card.name for card in GPUS]

@@ -1,0 +1,127 @@
+"""Number formats: what a matrix takes, counted in the tensors that checkpoints hold, and which parts are left alone."""
+
+from typing import Any
+
+import pytest
+
+from tests.domain.capacity import models
+from vllm_supervisor.domain.capacity.architecture import Part
+from vllm_supervisor.domain.capacity.precision import Precision, converted, precision
+from vllm_supervisor.domain.capacity.reading import read
+from vllm_supervisor.domain.capacity.weights import Layout, weights
+from vllm_supervisor.errors import BadInputError
+
+SIDE = 4096
+"""The matrix is square."""
+NVFP4_GROUP = {"weights": {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}}
+W4A16_GROUP = {"weights": {"num_bits": 4, "type": "int", "group_size": 128, "symmetric": True}}
+FP8_GROUP = {"weights": {"num_bits": 8, "type": "float", "strategy": "channel", "group_size": None}}
+INT8_GROUP = {"weights": {"num_bits": 8, "type": "int", "strategy": "channel", "group_size": None}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "tensors"),
+    [
+        ({"quant_method": "fp8"}, SIDE * SIDE),
+        (models.FP8, SIDE * SIDE + (SIDE // 128) ** 2 * 4),
+        # packed words, scales and zeros of each group of 128
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 128},
+            SIDE * SIDE // 8 * 4 + SIDE // 128 * (SIDE * 2 + SIDE // 8 * 4),
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True},
+            SIDE * SIDE // 8 * 4 + SIDE // 128 * (SIDE * 2 + SIDE // 8 * 4),
+        ),
+        (
+            {"quant_method": "gptq", "bits": 8, "group_size": 32},
+            SIDE * SIDE + SIDE // 32 * (SIDE * 2 + SIDE),
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, SIDE * SIDE // 2 + SIDE * SIDE // 16),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": NVFP4_GROUP}}, SIDE * SIDE * 9 // 16),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"group_0": W4A16_GROUP}, "format": "packed"},
+            SIDE * SIDE // 2 + SIDE * SIDE // 128 * 2,
+        ),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": FP8_GROUP}}, SIDE * SIDE),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": INT8_GROUP}}, SIDE * SIDE),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, SIDE * SIDE // 2 + SIDE * SIDE // 64 * 4),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+            SIDE * SIDE // 2 + SIDE * SIDE // 64 + SIDE * SIDE // 64 // 256 * 4,
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, SIDE * SIDE),
+    ],
+    ids=[
+        "fp8", "fp8 blocks", "awq", "gptq", "gptq 8 bit", "nvfp4", "ct nvfp4", "ct w4a16", "ct fp8", "ct int8", "bnb",
+        "bnb double", "bnb 8 bit",
+    ],
+)  # fmt: skip
+def test_a_matrix_takes_what_its_tensors_take(quantization: dict[str, Any], tensors: int) -> None:
+    """Scales and zeros are counted with the numbers."""
+    found = precision({"quantization_config": quantization})
+    assert SIDE * SIDE * found.of(Part.MLP, 16) / 8 == pytest.approx(tensors, rel=1e-3)
+
+
+def test_embeddings_head_norms_and_routers_stay_as_they_are() -> None:
+    """FP8 halves the linear layers and nothing else: Qwen3-32B is 34.3 GB then, of which 3.1 are in 16 bit."""
+    stored = precision(models.QWEN_3_32B_FP8)
+    assert {part for part in Part if stored.of(part, 16) == 16} == {
+        Part.EMBEDDING,
+        Part.HEAD,
+        Part.NORM,
+        Part.ROUTER,
+        Part.ENCODER,
+        Part.DRAFT,
+    }
+    assert weights(read(models.QWEN_3_32B_FP8), Layout(), stored=stored, loaded=stored).whole == pytest.approx(
+        34.33e9, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (["lm_head"], set()),
+        (["model.layers.3.self_attn.q_proj"], set()),
+        (["re:.*self_attn.*"], {Part.ATTENTION, Part.KEY_VALUE, Part.LATENT}),
+        (["re:.*linear_attn.*", "lm_head"], {Part.MIXER}),
+        (["model.layers.*.self_attn", "model.layers.*.mlp.router"], {Part.ATTENTION, Part.KEY_VALUE, Part.LATENT}),
+    ],
+    ids=["head", "one layer", "attention", "mixers", "gpt-oss"],
+)
+def test_what_a_checkpoint_leaves_alone_is_16_bit(names: list[str], left: set[Part]) -> None:
+    """Whole kinds of matrices count, single layers do not."""
+    found = precision(
+        {
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "ignore": names,
+                "config_groups": {"g": FP8_GROUP},
+            }
+        }
+    )
+    whole = precision({"quantization_config": {"quant_method": "fp8"}}).parts
+    assert whole - found.parts == left
+
+
+def test_a_checkpoint_may_ask_for_an_fp8_cache() -> None:
+    """`--kv-cache-dtype auto` then means FP8."""
+    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    assert precision({"quantization_config": modelopt}).kv_dtype == "fp8"
+    scheme = {"type": "float", "num_bits": 8}
+    packed = {"quant_method": "compressed-tensors", "config_groups": {"g": FP8_GROUP}, "kv_cache_scheme": scheme}
+    assert precision({"quantization_config": packed}).kv_dtype == "fp8"
+
+
+def test_what_is_not_known_is_refused_with_a_remedy() -> None:
+    """Neither a method of a checkpoint nor one to convert with is guessed at."""
+    with pytest.raises(BadInputError, match=r"config.json: its quantization method sparkle is not known here; name a"):
+        precision({"quantization_config": {"quant_method": "sparkle"}})
+    with pytest.raises(BadInputError, match=r"--quantization awq: it needs a checkpoint that is quantized so"):
+        converted("awq")
+
+
+def test_a_16_bit_checkpoint_has_no_method() -> None:
+    """Nothing is taken for quantized that does not say so."""
+    assert precision(models.LLAMA_3_8B) == Precision()

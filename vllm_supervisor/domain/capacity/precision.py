@@ -1,0 +1,272 @@
+"""How a checkpoint's numbers are stored: which parts are quantized, and what a parameter then takes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vllm_supervisor.domain.capacity.architecture import Part
+from vllm_supervisor.errors import BadInputError
+
+LEAST = {
+    "awq": (7, 5),
+    "auto_awq": (7, 5),
+    "awq_marlin": (7, 5),
+    "bitsandbytes": (7, 0),
+    "compressed-tensors": (7, 0),
+    "deepspeedfp": (6, 0),
+    "experts_int8": (8, 0),
+    "fbgemm_fp8": (8, 0),
+    "fp8": (7, 5),
+    "fp_quant": (10, 0),
+    "gguf": (6, 0),
+    "gpt_oss_mxfp4": (8, 0),
+    "gptq": (6, 0),
+    "auto_gptq": (6, 0),
+    "gptq_marlin": (7, 5),
+    "inc": (6, 0),
+    "auto-round": (6, 0),
+    "modelopt": (8, 0),
+    "modelopt_fp4": (7, 5),
+    "modelopt_mxfp8": (8, 0),
+    "moe_wna16": (7, 0),
+    "mxfp4": (8, 0),
+    "quark": (7, 0),
+    "torchao": (7, 5),
+}
+"""Quantization method -> least compute capability: `get_min_capability` of vLLM 0.32; earlier versions ask for more."""
+
+LINEAR = frozenset({Part.ATTENTION, Part.KEY_VALUE, Part.LATENT, Part.MLP, Part.EXPERTS, Part.MIXER})
+"""What quantization methods convert unless told otherwise. Embeddings, the head, norms and routers stay as they are."""
+_GROUP = 128
+_CONVERTS_ON_LOAD = {"fp8": ("fp8", 8.0), "bitsandbytes": ("bitsandbytes", 4.5), "experts_int8": ("experts_int8", 8.0)}
+"""`--quantization` that vLLM applies to a 16-bit checkpoint while it loads -> bits a parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Bits that a parameter of the quantized parts takes, scales included; the others take those of the model's type.
+
+    `method` is vLLM's name; None for a checkpoint that is not quantized. `label` is for the user.
+    """
+
+    method: str | None = None
+    label: str = "16 bit"
+    bits: float = 16.0
+    parts: frozenset[Part] = frozenset()
+    kv_dtype: str | None = None
+    """The type of the KV cache that the checkpoint asks for."""
+
+    def of(self, part: Part, plain_bits: float) -> float:
+        """Return the bits of a parameter of `part`."""
+        return self.bits if part in self.parts else plain_bits
+
+
+def precision(config: Mapping[str, Any], where: str = "config.json") -> Precision:
+    """Read a `config.json`'s quantization. Raises BadInputError for a method that is not known here."""
+    found = _quantization(config)
+    if found is None:
+        return Precision()
+    method = str(found.get("quant_method") or found.get("quantization", {}).get("quant_algo") or "").lower()
+    method = method.replace("compressed_tensors", "compressed-tensors").replace("_", "-") if method else ""
+    read = _READERS.get(method)
+    if read is None:
+        why = f"its quantization method {method or 'without a name'} is not known here"
+        remedy = "name a checkpoint in FP8, AWQ, GPTQ, MXFP4, NVFP4, compressed-tensors or bitsandbytes"
+        raise BadInputError(where, why, remedy)
+    read_one = read(found)
+    ignored = _ignored(found)
+    parts = read_one.parts - ignored
+    if _quantizes_head(found):
+        parts |= {Part.HEAD}
+    return replace(read_one, parts=parts, kv_dtype=_kv_dtype(found))
+
+
+def converted(method: str, parts: Iterable[Part] = LINEAR) -> Precision:
+    """Return what `--quantization METHOD` makes of a 16-bit checkpoint.
+
+    Raises BadInputError for a method that needs a checkpoint of its own.
+    """
+    found = _CONVERTS_ON_LOAD.get(method)
+    if found is None:
+        known = ", ".join(sorted(_CONVERTS_ON_LOAD))
+        why = "it needs a checkpoint that is quantized so, or is not known here"
+        raise BadInputError(f"--quantization {method}", why, f"name such a checkpoint, or use {known} on this one")
+    label, bits = found
+    kept = frozenset({Part.EXPERTS}) if method == "experts_int8" else frozenset(parts)
+    return Precision(method, f"{label}, converted while loading", bits, kept)
+
+
+def weights_only(bits: float, group: int = _GROUP, *, zeros: bool = True) -> float:
+    """Return the bits of a parameter with a 16-bit scale, and a zero of its own width, for each `group` of them."""
+    return bits + (16 + (bits if zeros else 0)) / group if group > 0 else bits
+
+
+def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for holder in (config, config.get("text_config") or {}):
+        for key in ("quantization_config", "compression_config"):
+            found = holder.get(key)
+            if isinstance(found, Mapping):
+                return found
+    return None
+
+
+def _fp8(found: Mapping[str, Any]) -> Precision:
+    block = found.get("weight_block_size")
+    cells = block[0] * block[1] if isinstance(block, list) and len(block) == 2 else 0  # noqa: PLR2004 - rows, columns
+    bits = 8 + 32 / cells if cells else 8.0
+    label = f"FP8 in blocks of {block[0]}x{block[1]}" if cells and block else "FP8"
+    return Precision("fp8", label, bits, LINEAR)
+
+
+def _awq(found: Mapping[str, Any]) -> Precision:
+    bits = _number(found, "bits", "w_bit", default=4)
+    group = _number(found, "group_size", "q_group_size", default=_GROUP)
+    return Precision("awq", f"AWQ, {bits} bit", weights_only(bits, group), LINEAR)
+
+
+def _gptq(found: Mapping[str, Any]) -> Precision:
+    bits = _number(found, "bits", default=4)
+    group = _number(found, "group_size", default=_GROUP)
+    return Precision("gptq", f"GPTQ, {bits} bit", weights_only(bits, group), LINEAR)
+
+
+def _auto_round(found: Mapping[str, Any]) -> Precision:
+    return replace(_gptq(found), method="auto-round", label=f"AutoRound, {_number(found, 'bits', default=4)} bit")
+
+
+def _mxfp4(found: Mapping[str, Any]) -> Precision:
+    del found
+    # gpt-oss leaves everything but the experts as it is.
+    return Precision("mxfp4", "MXFP4", 4.25, frozenset({Part.EXPERTS}))
+
+
+def _modelopt(found: Mapping[str, Any]) -> Precision:
+    inner = found.get("quantization")
+    algorithm = str(found.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else "") or "")
+    if "NVFP4" in algorithm.upper() or "FP4" in str(found.get("quant_method", "")).upper():
+        return Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR)
+    return Precision("modelopt", "FP8", 8.0, LINEAR)
+
+
+def _bitsandbytes(found: Mapping[str, Any]) -> Precision:
+    if found.get("load_in_8bit"):
+        return Precision("bitsandbytes", "bitsandbytes, 8 bit", 8.0, LINEAR)
+    # A scale for each 64: in FP32, or in 8 bit with one in FP32 for each 256 of them.
+    double = bool(found.get("bnb_4bit_use_double_quant"))
+    bits = 4 + (8 / 64 + 32 / (64 * 256) if double else 32 / 64)
+    return Precision("bitsandbytes", "bitsandbytes, 4 bit", bits, LINEAR)
+
+
+def _compressed(found: Mapping[str, Any]) -> Precision:
+    """Read compressed-tensors; where groups differ, the widest counts."""
+    groups = found.get("config_groups")
+    read = [_group(group, str(found.get("format", ""))) for group in (groups or {}).values()] if groups else []
+    if not read:
+        return Precision("compressed-tensors", "compressed-tensors", 16.0, frozenset())
+    bits, label = max(read)
+    return Precision("compressed-tensors", f"compressed-tensors, {label}", bits, LINEAR)
+
+
+def _group(group: Mapping[str, Any], layout: str) -> tuple[float, str]:
+    weights = group.get("weights")
+    if not isinstance(weights, Mapping):
+        return 16.0, "16 bit"
+    bits, size = _number(weights, "num_bits", default=8), _number(weights, "group_size", default=0)
+    layout = str(group.get("format") or layout)
+    if weights.get("type") == "float" and bits == 4:  # noqa: PLR2004 - FP4
+        micro = "mxfp4" in layout or size == 32  # noqa: PLR2004 - the block of MXFP4
+        return (4.25, "MXFP4") if micro else (4.5, "NVFP4")
+    kind = "FP" if weights.get("type") == "float" else "INT"
+    scaled = weights_only(bits, size, zeros=not weights.get("symmetric", True)) if size > 0 else float(bits)
+    return scaled, f"{kind}{bits}"
+
+
+def _plain8(label: str, method: str) -> Precision:
+    return Precision(method, label, 8.0, LINEAR)
+
+
+def _quark(found: Mapping[str, Any]) -> Precision:
+    weight = (found.get("global_quant_config") or {}).get("weight") or {}
+    weight = weight[0] if isinstance(weight, list) and weight else weight
+    named = str(weight.get("dtype", "")) if isinstance(weight, Mapping) else ""
+    if "fp4" in named or "int4" in named:
+        return Precision("quark", f"Quark, {named}", 4.25, LINEAR)
+    return _plain8(f"Quark, {named or '8 bit'}", "quark")
+
+
+def _torchao(found: Mapping[str, Any]) -> Precision:
+    four = "4" in re.sub(r"[^0-9]", " ", str(found.get("quant_type", ""))).split()
+    return Precision("torchao", "torchao, 4 bit" if four else "torchao, 8 bit", 4.25 if four else 8.0, LINEAR)
+
+
+_READERS = {
+    "fp8": _fp8,
+    "fbgemm-fp8": lambda _: _plain8("FP8", "fbgemm_fp8"),
+    "awq": _awq,
+    "gptq": _gptq,
+    "auto-round": _auto_round,
+    "intel/auto-round": _auto_round,
+    "mxfp4": _mxfp4,
+    "gpt-oss-mxfp4": _mxfp4,
+    "modelopt": _modelopt,
+    "modelopt-fp4": _modelopt,
+    "fp8-pb-wo": _modelopt,
+    "nvfp4": _modelopt,
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed,
+    "quark": _quark,
+    "torchao": _torchao,
+    "experts-int8": lambda _: Precision("experts_int8", "INT8 experts", 8.0, frozenset({Part.EXPERTS})),
+    "hqq": _gptq,
+}
+
+_PARTS_BY_NAME: tuple[tuple[Part, re.Pattern[str]], ...] = (
+    (Part.ATTENTION, re.compile(r"(?<!linear_)att(?:n|ention)|[qo]_proj")),
+    (Part.MLP, re.compile(r"(?<!experts)\.?mlp(?!.*(?:experts|gate$|router))|shared_expert(?!_gate)")),
+    (Part.EXPERTS, re.compile(r"(?<!shared_)experts")),
+    (Part.MIXER, re.compile(r"linear_attn|mamba|mixer")),
+)
+_EVERY_LAYER = re.compile(r"^(?:re:)?(?:\.\*|\*|\^|model\.layers\.(?:\\d\+|\*|\[0-9\]\+))|^[a-z_]+$")
+"""A pattern that reaches every layer; a name with a layer's number does not, and counts for next to nothing."""
+
+
+def _ignored(found: Mapping[str, Any]) -> frozenset[Part]:
+    """Return the parts that a checkpoint leaves as they are, as far as whole kinds of matrices are named."""
+    names: list[str] = []
+    inner = found.get("quantization")
+    for holder in (found, inner if isinstance(inner, Mapping) else {}):
+        for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude"):  # noqa: E501 # fmt: skip
+            value = holder.get(key)
+            names += [str(name) for name in value] if isinstance(value, list) else []
+    whole = [name for name in names if _EVERY_LAYER.search(name)]
+    kept = {part for part, pattern in _PARTS_BY_NAME for name in whole if pattern.search(name)}
+    if Part.ATTENTION in kept:
+        kept |= {Part.KEY_VALUE, Part.LATENT}
+    return frozenset(kept)
+
+
+def _quantizes_head(found: Mapping[str, Any]) -> bool:
+    return bool(found.get("lm_head")) or found.get("lm_head_quantized") is True
+
+
+def _kv_dtype(found: Mapping[str, Any]) -> str | None:
+    """Return the KV cache's type that the checkpoint asks for (ModelOpt's and compressed-tensors' own fields)."""
+    inner = found.get("quantization")
+    algorithm = found.get("kv_cache_quant_algo") or (
+        inner.get("kv_cache_quant_algo") if isinstance(inner, Mapping) else None
+    )
+    scheme = found.get("kv_cache_scheme")
+    if isinstance(algorithm, str) and "FP8" in algorithm.upper():
+        return "fp8"
+    if isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8:  # noqa: PLR2004
+        return "fp8"
+    return None
+
+
+def _number(found: Mapping[str, Any], *names: str, default: int) -> int:
+    for name in names:
+        value = found.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return default

@@ -1,0 +1,116 @@
+"""What to change when a model does not fit: each change with the figures it leads to, those that do most first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from vllm_supervisor.domain.capacity.limits import NODE, sizes
+from vllm_supervisor.domain.capacity.precision import LINEAR, Precision, weights_only
+from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, Sizing, size
+from vllm_supervisor.domain.capacity.weights import Layout
+
+_ROUND = 1024
+"""A shorter context is given in steps of this, where it is longer."""
+_FOUR_BITS = 4
+_ADA = (8, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change and where it leads. `effect` is the bytes of KV cache that it wins on one GPU."""
+
+    change: str
+    sizing: Sizing
+    effect: int
+    note: str = ""
+
+
+def remedies(now: Sizing) -> tuple[Remedy, ...]:
+    """Return what would help: first what makes it fit, within that what wins most room for requests."""
+    found = [remedy for remedy in _all(now) if remedy.sizing.fits or remedy.effect > 0]
+    return tuple(sorted(found, key=lambda one: (not one.sizing.fits, -one.effect)))
+
+
+def _all(now: Sizing) -> Iterator[Remedy]:
+    yield from _quantize(now)
+    yield from _spread(now)
+    yield from _cache(now)
+    yield from _shorter(now)
+
+
+def _changed(now: Sizing, change: str, *, ask: Ask | None = None, model: Model | None = None, gpus: Gpus | None = None,
+             note: str = "") -> Remedy:  # fmt: skip
+    # Measured figures are those of the arguments as they are.
+    after = size(model or now.model, ask or now.ask, gpus or now.gpus)
+    return Remedy(change, after, _requests(after) - _requests(now), note)
+
+
+def _requests(sizing: Sizing) -> int:
+    """Return the room in bytes, weighed by what a token takes: a smaller cache type wins room as well."""
+    if sizing.pool is None or sizing.budget <= 0:
+        return sizing.budget
+    return int(sizing.budget / sizing.pool.block_bytes * 1000)
+
+
+def _quantize(now: Sizing) -> Iterator[Remedy]:
+    if now.loaded.method is not None or now.ask.kv_cache_memory is not None:
+        return
+    has = now.gpus.capability
+    amd = now.gpus.model is not None and now.gpus.model.fp8
+    if has is None or has >= (7, 5):
+        slow = not amd and has is not None and has < _ADA
+        note = "before Ada (8.9) it saves memory, not time" if slow else ""
+        yield _changed(
+            now, "--quantization fp8, or an FP8 checkpoint", ask=replace(now.ask, quantization="fp8"), note=note
+        )
+        four = Precision("awq", "4 bit", weights_only(_FOUR_BITS), LINEAR)
+        stored = replace(now.model, stored=four, found=None)
+        yield _changed(now, "a 4-bit checkpoint (AWQ or GPTQ)", model=stored, ask=replace(now.ask, quantization=None))
+
+
+def _spread(now: Sizing) -> Iterator[Remedy]:
+    layout = now.ask.layout
+    architecture = now.model.architecture
+    last: Remedy | None = None
+    for tensor in sizes(architecture):
+        if tensor <= layout.tensor or tensor & (tensor - 1):
+            continue
+        wider = replace(layout, tensor=tensor)
+        last = _on(now, wider, f"--tensor-parallel-size {tensor}")
+        yield last
+        if last.sizing.fits:
+            return
+    best = max([layout.tensor, *sizes(architecture)])
+    for stages in (2, 4):
+        wider = replace(layout, tensor=best, pipeline=layout.pipeline * stages)
+        if wider.tensor * wider.pipeline > NODE:
+            words = f"{wider.pipeline} nodes: --tensor-parallel-size {best} --pipeline-parallel-size {wider.pipeline}"
+            last = _on(now, wider, words)
+            yield last
+            if last.sizing.fits:
+                return
+
+
+def _on(now: Sizing, layout: Layout, words: str) -> Remedy:
+    gpus = replace(now.gpus, count=max(now.gpus.count, layout.ranks))
+    short = layout.ranks - now.gpus.count
+    note = f"{short} more GPUs of this kind" if short > 0 else ""
+    return _changed(now, words, ask=replace(now.ask, layout=layout), gpus=gpus, note=note)
+
+
+def _cache(now: Sizing) -> Iterator[Remedy]:
+    if now.pool is None or now.kv_dtype.startswith(("fp8", "int", "nvfp4")):
+        return
+    has = now.gpus.capability
+    if has is None or has >= (8, 0):
+        note = "before Ada (8.9) emulated" if has is not None and has < _ADA else "measure answers' quality"
+        yield _changed(now, "--kv-cache-dtype fp8", ask=replace(now.ask, kv_cache_dtype="fp8"), note=note)
+
+
+def _shorter(now: Sizing) -> Iterator[Remedy]:
+    if now.pool is None:
+        return
+    longest = now.pool.longest(now.budget, now.max_len)
+    longest -= longest % _ROUND if longest > _ROUND else longest % now.pool.block
+    if 0 < longest < now.max_len:
+        asked = replace(now.ask, max_model_len=longest, context=None, output=None)
+        yield _changed(now, f"--max-model-len {longest}", ask=asked)
