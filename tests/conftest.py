@@ -1,4 +1,5 @@
 import os
+import signal
 
 from hypothesis import Phase, settings
 
@@ -16,3 +17,7 @@ settings.register_profile(
     "nightly", max_examples=5000, stateful_step_count=100, deadline=None, phases=_PHASES, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job has it so, and all that it starts: what is to be interrupted would not be.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from tests.ports import free_port
+
 COMMAND = Path(sys.executable).with_name("vllm-supervisor")
 SIMULATOR = [sys.executable, "-m", "vllm_supervisor.simulator", "serve"]
 MARKER = "SUPERVISED_ENGINE"
@@ -28,12 +30,6 @@ Status = dict[str, Any]
 
 class NotInTimeError(AssertionError):
     """Raised when something awaited did not happen."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 class Rig:

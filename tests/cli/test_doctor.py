@@ -11,6 +11,7 @@ import pytest
 
 from tests.adapters.hosts import H100, environment, runtime, script
 from tests.cli.fake_daemon import fake_daemon, state
+from tests.ports import free_port
 from vllm_supervisor.cli.main import main
 
 DEMO = Path(__file__).parents[2] / "etc/demo.yaml"
@@ -35,9 +36,7 @@ state_dir: {tmp}/state
 @pytest.fixture
 def port() -> int:
     """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture(autouse=True)

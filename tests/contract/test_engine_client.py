@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.ports import free_port
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult, Warmup, moved
 from vllm_supervisor.domain.model import Outcome
@@ -76,20 +76,13 @@ def _command(target: str) -> list[str]:
     return [binary, "serve", model]
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 @pytest.fixture(
     scope="session",
     params=["simulator", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(START_DEADLINE + 100)])],
 )
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Launch once for all tests; end every process of it."""
-    port = _free_port()
+    port = free_port()
     command = [
         *_command(request.param),
         *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "second"),

@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -133,12 +132,6 @@ class Daemon:
 def adopt(orphans: bool) -> None:
     """Have orphans below us come to us, or to init."""
     ctypes.CDLL(None).prctl(36, int(orphans), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def content(path: Path) -> str:

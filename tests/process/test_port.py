@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.eventually import aeventually
-from tests.process.lab import PATIENCE, Lab, ending, free_port, python, shell
+from tests.ports import free_port
+from tests.process.lab import PATIENCE, Lab, ending, python, shell
 from vllm_supervisor.adapters.process.listeners import TIME_WAIT, answering, sockets_on
 from vllm_supervisor.adapters.process.port import port_blocker, shown
 from vllm_supervisor.adapters.process.procfs import Proc

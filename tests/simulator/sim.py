@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import eventually
+from tests.ports import free_port
 
 LIFETIME = 60
 """SIM_MAX_SECONDS of every process: the last net."""
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def alive(pid: int) -> bool:

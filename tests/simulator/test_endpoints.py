@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.eventually import eventually
-from tests.simulator.sim import Answer, Sim, free_port
+from tests.ports import free_port
+from tests.simulator.sim import Answer, Sim
 
 Launch = Callable[..., Sim]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.eventually import eventually
-from tests.simulator.sim import Sim, free_port
+from tests.ports import free_port
+from tests.simulator.sim import Sim
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
