@@ -58,6 +58,25 @@ def test_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["class"] is found["retry"] is found["line"] is None
 
 
+def test_several_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one is answered for; that an earlier one failed is a note beside, and none in JSON."""
+    path = tmp_path / "vllm.log"
+    path.write_text(FAILED + FAILED.splitlines()[0] + "\n" + HEALTHY)
+    assert main(["diagnose", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "no failure found in this log\n"
+    assert err.startswith("vllm-supervisor: note: the last start in this log got ready, an earlier one failed: ")
+    assert "(tensor_parallel_divisibility, line 2)" in err
+    assert main(["diagnose", str(path), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["class"], err) == (None, "")
+    path.write_text(FAILED + FAILED.splitlines()[0] + "\n")
+    assert main(["diagnose", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("tensor_parallel_divisibility ")
+    assert "neither got ready nor failed; this is why the one before failed" in err
+
+
 def test_the_exit_status_is_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """139 is a segmentation fault; 137 alone proves nothing."""
     path = tmp_path / "vllm.log"

@@ -139,11 +139,10 @@ def test_every_generation_begins_anew() -> None:
 
 def test_the_line_for_the_operator() -> None:
     """Cause, class, evidence and remedy in one line; a long evidence is cut."""
-    diagnosis = Diagnosis("bad_cli_argument", Retry.PERMANENT, "what happened", "e" * 1000, 7, "what to do")
+    diagnosis = Diagnosis("bad_cli_argument", Retry.PERMANENT, "what happened", "word " * 100, 7, "what to do")
     verdict = judge(diagnosis, proven=True)
-    assert verdict == Verdict(
-        Retry.PERMANENT, f"what happened (bad_cli_argument): {'e' * 200}; what to do", proven=True
-    )
+    shown = " ".join(["word"] * 40)
+    assert verdict == Verdict(Retry.PERMANENT, f"what happened (bad_cli_argument): {shown} …; what to do", proven=True)
     assert judge(None, proven=False) == Verdict(None, "", proven=False)
 
 

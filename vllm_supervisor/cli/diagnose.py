@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
             f"vllm-supervisor: {args.file}: {why}; name a readable log file, or - for standard input", file=sys.stderr
         )
         return ExitCode.BAD_CONFIG
-    diagnosis = diagnoser.verdict(Context(exit_code=args.exit_code))
+    diagnosis, earlier = diagnoser.verdict(Context(exit_code=args.exit_code)), diagnoser.earlier()
+    if earlier is not None and not args.json:
+        _tell_earlier(earlier, diagnosis)
     if args.json:
         print(json.dumps(NO_FAILURE if diagnosis is None else diagnosis.as_json(), ensure_ascii=False))
     elif diagnosis is None:
@@ -44,6 +46,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(_as_text(diagnosis))
     return ExitCode.NOT_READY if diagnosis is None else ExitCode.OK
+
+
+def _tell_earlier(earlier: Diagnosis, told: Diagnosis | None) -> None:
+    """Say where it would mislead that the log holds several starts."""
+    if told is None:
+        where = "" if earlier.line is None else f", line {earlier.line}"
+        text = f"the last start in this log got ready, an earlier one failed: {earlier.summary} ({earlier.cls}{where})"
+    elif told == earlier:
+        text = "the last start in this log has neither got ready nor failed; this is why the one before failed"
+    else:
+        return
+    print(f"vllm-supervisor: note: {text}", file=sys.stderr)
 
 
 def _refuse_compressed(stream: FileIO, name: str) -> None:

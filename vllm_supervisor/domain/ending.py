@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed
+from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, shortened
 from vllm_supervisor.domain.messages import Adopted, Condemned, DeadlinePassed, Event, LeaderExited
 from vllm_supervisor.domain.model import FAULTS, Cause, ExitStatus, Phase, State, Verdict
 
@@ -98,6 +98,6 @@ def judge(diagnosis: Diagnosis | None, *, proven: bool) -> Verdict:
     """Return what the cause says about another start; `proven`: this configuration has been ready on this host."""
     if diagnosis is None:
         return Verdict(None, "", proven)
-    proof = f": {diagnosis.evidence[:_MAX_EVIDENCE]}" if diagnosis.evidence else ""
+    proof = f": {shortened(diagnosis.evidence, _MAX_EVIDENCE)}" if diagnosis.evidence else ""
     why = f"{diagnosis.summary} ({diagnosis.cls}){proof}; {diagnosis.action}"
     return Verdict(diagnosis.retry, why, proven)

@@ -17,7 +17,7 @@ from tests.domain.diagnosis.snippets import (
     SERVING,
     started_badly,
 )
-from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
+from vllm_supervisor.domain.diagnosis import Context, Diagnoser, Diagnosis, Observed, Retry, Scanner
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\n"
 
@@ -148,12 +148,66 @@ def test_what_a_request_provoked_counts_only_at_a_death() -> None:
     assert found(NEW + SERVING + refused + hours + FATAL + DEAD).cls == "engine_core_died"
 
 
+def earlier(log: str) -> tuple[str | None, str | None]:
+    """Return the class of a log, and that of the last run before that failed; both ways of feeding have to agree."""
+    diagnoser, bulk = Diagnoser(), Diagnoser()
+    for line in log.splitlines():
+        diagnoser.feed(line)
+    scanner = Scanner(bulk)
+    scanner.feed(log.encode())
+    scanner.finish()
+    assert (diagnoser.verdict(), diagnoser.earlier()) == (bulk.verdict(), bulk.earlier())
+    last, before = diagnoser.verdict(), diagnoser.earlier()
+    return (None if last is None else last.cls), (None if before is None else before.cls)
+
+
+MARKER = "[vllm-supervisor] generation {} is launched at 2026-05-01T10:00:00Z\n"
+
+
 def test_the_last_run_of_a_log_counts() -> None:
-    """Logs are appended to. Where the last run shows nothing, the failure before does."""
+    """Logs are appended to. Where the last run has come to nothing yet, the failure before does."""
     first = NEW + FAILED + ERR + OOM + GIVEN_UP
     assert found(first + OLD + "OSError: [Errno 98] Address already in use\n").cls == "port_in_use"
-    assert found(first + NEW + SERVING).cls == "oom_at_load"
     assert found(first + NEW).line == first[: first.index("OutOfMemory")].count("\n") + 1
+
+
+@pytest.mark.parametrize("between", ["", MARKER.format(2)])
+def test_a_run_that_got_ready_answers_for_its_log(between: str) -> None:
+    """What an earlier one failed of is told beside, not in its place."""
+    first = MARKER.format(1) + NEW + FAILED + ERR + OOM + GIVEN_UP
+    assert earlier(first + between + NEW + SERVING) == (None, "oom_at_load")
+    assert earlier(first + between + NEW + SERVING + FATAL + DEAD) == ("engine_core_died", "oom_at_load")
+    assert earlier(first + between + NEW + LOADING) == ("oom_at_load", "oom_at_load")
+    assert earlier(NEW + SERVING + between + NEW + SERVING) == (None, None)
+
+
+def test_our_line_begins_a_run_that_prints_no_banner() -> None:
+    """Wrong flags, or a library that is missing, end a start before vLLM says anything of itself."""
+    usage = "usage: vllm [-h]\nvllm: error: unrecognized arguments: --no-such-flag\n"
+    assert earlier(MARKER.format(7) + NEW + SERVING + MARKER.format(8) + usage) == ("bad_cli_argument", None)
+    assert earlier(MARKER.format(7) + usage + MARKER.format(8) + NEW + SERVING) == (None, "bad_cli_argument")
+    assert earlier(MARKER.format(7) + usage + MARKER.format(8) + READY) == (None, "bad_cli_argument")
+
+
+def test_the_kubelets_word_is_taken_however_deep_it_is_indented() -> None:
+    """`kubectl describe pod`, pasted under the log of a container that was killed."""
+    described = (
+        "    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n"
+        "      Started:      Sat, 29 Nov 2025 10:00:00 +0000\n"
+    )
+    assert found(NEW + SERVING + described).cls == "host_oom_kill"
+    assert found(described).evidence == "Reason:       OOMKilled"
+    assert line_by_line(NEW + SERVING + described.replace("OOMKilled", "Completed")) is None
+
+
+def test_evidence_ends_with_a_word() -> None:
+    """A long line is cut between words, and says so."""
+    evidence = found(
+        OLD + "ValueError: unknown quantization " + "letters " * 100 + "OSError: [Errno 98] Address already in use\n"
+    ).evidence
+    assert evidence is not None
+    assert evidence.endswith("letters …")
+    assert len(evidence) <= 402
 
 
 def test_an_outage_passes_and_a_missing_cache_does_not() -> None:

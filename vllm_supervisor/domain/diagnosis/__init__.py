@@ -4,6 +4,7 @@ from vllm_supervisor.domain.diagnosis.classes import CLASSES, FailureClass, Retr
 from vllm_supervisor.domain.diagnosis.diagnoser import Diagnoser
 from vllm_supervisor.domain.diagnosis.explanation import Check, Explanation
 from vllm_supervisor.domain.diagnosis.explanations import EXPLANATIONS
+from vllm_supervisor.domain.diagnosis.lines import shortened
 from vllm_supervisor.domain.diagnosis.model import NO_FAILURE, Context, Diagnosis, Observed
 from vllm_supervisor.domain.diagnosis.scan import Scanner
 
@@ -20,4 +21,5 @@ __all__ = [
     "Observed",
     "Retry",
     "Scanner",
+    "shortened",
 ]

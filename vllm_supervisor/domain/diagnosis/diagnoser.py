@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from vllm_supervisor.domain.diagnosis import verdict as judge
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES
 from vllm_supervisor.domain.diagnosis.evidence import STATS, Evidence, Hit, Stats, clock
-from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts
+from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts, shortened
 from vllm_supervisor.domain.diagnosis.marks import STATS_HINT, Mark, is_access, is_of_request, mark_of, own_words
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
@@ -36,8 +36,7 @@ _ALL = range(len(SIGNATURES))
 class Diagnoser:
     """Feed it the lines of a log in order; ask for the verdict whenever wanted.
 
-    A banner begins a new run: the last earlier one that failed is kept beside, and counts where the current one shows
-    nothing (it was restarted, and the reader wants to know why).
+    A banner, or our line between two generations, begins a new run: the last earlier one that failed is kept beside.
     """
 
     def __init__(self) -> None:
@@ -93,7 +92,7 @@ class Diagnoser:
         if found is None:
             return False
         moving = float(found["prompt"]) > 0 or float(found["generation"]) > 0
-        text = found.group()[:MAX_EVIDENCE]
+        text = shortened(found.group(), MAX_EVIDENCE)
         running, waiting, usage = int(found["running"]), int(found["waiting"]), found["usage"] or ""
         self._now.stats.append(Stats(number, moving, running, waiting, usage, clock(line), text))
         return True
@@ -103,12 +102,17 @@ class Diagnoser:
         self._now.stats.clear()
 
     def verdict(self, context: Context | None = None) -> Diagnosis | None:
-        """Return the cause, or None where neither the log nor `context` shows a failure."""
-        context = context or Context()
-        found = judge.verdict(self._now, context)
-        if found is None and self._before is not None:
-            return judge.verdict(self._before, Context())
-        return found
+        """Return the cause, or None where neither the last run in the log nor `context` shows a failure.
+
+        A run that has neither got ready nor failed says nothing yet (it was restarted, and the reader wants to know
+        why): then the answer is that of `earlier`.
+        """
+        found = judge.verdict(self._now, context or Context())
+        return self.earlier() if found is None and not self.ready else found
+
+    def earlier(self) -> Diagnosis | None:
+        """Return the cause of the last earlier run that failed and was not told to stop; None where there is none."""
+        return None if self._before is None else judge.verdict(self._before, Context())
 
     def _seen_before(self, known: tuple[int, ...], raw: bytes) -> bool:
         hits = self._now.hits
@@ -169,7 +173,7 @@ class Diagnoser:
             signature,
             order,
             self._number,
-            body.strip()[:MAX_EVIDENCE],
+            shortened(body.strip(), MAX_EVIDENCE),
             groups,
             kind,
             late,
@@ -183,8 +187,10 @@ class Diagnoser:
         """Note where the run stands."""
         now = self._now
         match mark:
-            case Mark.BANNER:
-                self._begin_run()
+            case Mark.LAUNCHED | Mark.BANNER:
+                # Several servers of one run print a banner each.
+                if mark is Mark.LAUNCHED or now.eventful:
+                    self._begin_run()
             case Mark.STARTED | Mark.SERVING:
                 if mark is Mark.STARTED and not now.died:
                     now.survive()
@@ -210,9 +216,8 @@ class Diagnoser:
             now.start_failure |= _START_FAILED.search(body) is not None
 
     def _begin_run(self) -> None:
-        """Start afresh, unless nothing of note happened: several servers of one run print a banner each."""
-        now = self._now
-        if now.failed or now.ready_line is not None or now.stop_line is not None:
-            if now.failed and now.stop_line is None:
-                self._before = now
-            self._now = Evidence(first_line=self._number)
+        """Start afresh."""
+        if self._now.failed and self._now.stop_line is None:
+            self._before = self._now
+        self._now = Evidence(first_line=self._number)
+        self._request_until = 0

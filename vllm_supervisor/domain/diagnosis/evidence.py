@@ -129,6 +129,11 @@ class Evidence:
         """Whether anything fatal was seen at all."""
         return any(hit.kind is Kind.FATAL for hit in self.hits.values())
 
+    @property
+    def eventful(self) -> bool:
+        """Whether anything of note happened yet."""
+        return self.failed or self.ready_line is not None or self.stop_line is not None
+
     def survive(self) -> None:
         """Forget what did not prevent readiness, however it looked; keep what explains."""
         self.hits = {order: hit for order, hit in self.hits.items() if hit.kind is Kind.CONTEXT}

@@ -16,9 +16,16 @@ MAX_LINE = 16384
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _TIME = r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?"
 _STAMP = rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?"
+_SAFE = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes the random ends of names of."""
+_BEGINS = rf"""(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]|\(?[A-Za-z_][\w.]*(?:Error|Exception|[ ]pid=)|Traceback[ ]|
+    [ ]{{2}}File[ ]|\[(?:rank|[IWEF]\d)|{_STAMP}|usage:|[\w-]+:[ ]error:|Killed"""
+"""What the lines of a log begin with that matter."""
 _WRAPPERS = re.compile(
     rf"""
       [\w.-]+\s{{0,40}}\|\s                                          # compose:    vllm-1  |
+    | [a-z0-9][a-z0-9.-]{{0,200}}-{_SAFE}{{8,10}}-{_SAFE}{{5}}\s[a-z0-9-]{{1,63}}\s   # stern
+    | [a-z0-9][a-z0-9.-]{{0,200}}-(?:\d{{1,4}}|{_SAFE}{{5}})\s[a-z0-9-]{{1,63}}\s(?={_BEGINS})   # stern
     | \[pod/[^\]\s]+\]\s                                             # kubectl --prefix
     | {_STAMP}\s\S+\s[\w./@-]+\[\d+\]:\s                             # journald -o short-iso
     | {_STAMP}\s(?:std(?:out|err)\s[FP]\s)?(?=\S)                    # RFC3339, with CRI's stream and flag
@@ -39,6 +46,8 @@ _PLAIN = re.compile(
     rf"(?:{_STAMP}|\d\d-\d\d\s{_TIME})?[\s\[|:-]{{0,4}}(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[\s\]|:-]{{1,4}}"
 )
 _LETTERS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+_DESCRIBED = re.compile(r"\s+(?=(?:Last State|State|Reason|Exit Code):\s+\S)")
+"""The indentation of `kubectl describe`, which is deeper than a traceback's."""
 _EXCEPTION_GROUP = re.compile(r"\s*(?:\+-[+-]*\s|\|\s)+")
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 
@@ -60,6 +69,14 @@ class Line:
     def frame(self) -> bool:
         """Whether it is part of a traceback's body: it quotes source code, which says nothing about what happened."""
         return self.body.startswith(("  File ", "    ", "\t\t", "raise ", 'File "', "except ", "^^^"))
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return `text`, cut after a word where it is longer than `limit` characters, with an ellipsis then."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind(" ", limit // 2, limit + 1)
+    return f"{text[: end if end > 0 else limit].rstrip()} …"
 
 
 def parts(raw: str) -> list[str]:
@@ -92,8 +109,8 @@ def normalise(raw: str) -> Line:
         level, text = other["level"], text[other.end() :]
     if level is None and (own := _VLLM.search(text, 0, 240)):
         level, file, text = own["level"], own["file"], text[own.end() :]
-    if group := _EXCEPTION_GROUP.match(text):
-        text = text[group.end() :]
+    if around := _EXCEPTION_GROUP.match(text) or _DESCRIBED.match(text):
+        text = text[around.end() :]
     return Line(text, level, file)
 
 

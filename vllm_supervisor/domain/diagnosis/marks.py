@@ -6,12 +6,15 @@ from enum import Enum
 from vllm_supervisor.domain.diagnosis.lines import Line
 
 STATS_HINT = "Avg prompt throughput"
+LAUNCHED_HINT = "[vllm-supervisor] generation "
 
 
 class Mark(Enum):
     """What a line says about the run. The values of the stages are their names in `Evidence.stage`."""
 
     BANNER = "banner"
+    LAUNCHED = "launched"
+    """Our own line between two generations."""
     STARTED = "started"
     SERVING = "serving"
     """A stats line, or an answer to a client: the start lies behind, wherever the log begins."""
@@ -28,6 +31,7 @@ class Mark(Enum):
 
 _SERVING = re.compile(r'Avg prompt throughput: |HTTP/1\.\d" 2\d\d')
 _MARKS: tuple[tuple[Mark, re.Pattern[str]], ...] = (
+    (Mark.LAUNCHED, re.compile(r"^\[vllm-supervisor\] generation \d+ is launched at ")),
     (Mark.ASGI, re.compile(r"Exception in ASGI application")),
     (Mark.BANNER, re.compile(r"vLLM (?:API )?server version |\u2588  version \d")),
     (

@@ -3,6 +3,7 @@
 from vllm_supervisor.domain.diagnosis.catalogue import GATE
 from vllm_supervisor.domain.diagnosis.diagnoser import Diagnoser
 from vllm_supervisor.domain.diagnosis.lines import MAX_LINE
+from vllm_supervisor.domain.diagnosis.marks import LAUNCHED_HINT, STATS_HINT
 
 TAIL = 64 * 1024
 """Bytes at the end in which stats lines are read: a hang is at the end of its log."""
@@ -20,6 +21,7 @@ _SQUASHED = (
 """The commonest capitals of a healthy log, none of them in a word of the gate: made small (offsets stay), they do not
 make the gate stop. Worth a third of its time (measured on stats and access lines)."""
 
+_LAUNCHED = LAUNCHED_HINT.encode()
 _READY_MARKS = (b"Avg prompt throughput: ", b'HTTP/1.1" 200', b'HTTP/1.0" 200')
 
 
@@ -61,9 +63,9 @@ class Scanner:
         first = self._lines - len(lines) + 2
         self._diagnoser.forget_stats()
         for offset, line in enumerate(lines):
-            if "server version" in line:
+            if "server version" in line or LAUNCHED_HINT in line:
                 self._diagnoser.forget_stats()
-            elif "Avg prompt throughput" in line:
+            elif STATS_HINT in line:
                 self._diagnoser.feed_stats(line, first + offset)
 
     def _whole_lines(self, data: bytes) -> None:
@@ -75,11 +77,14 @@ class Scanner:
         for common, small in _SQUASHED:
             squashed = squashed.replace(common, small)
         number, done, sign, size = self._lines + 1, 0, -1, len(data)
+        launch = _place_of(_LAUNCHED, data, 0)
         while done < size:
             place = done
             if not self._diagnoser.in_request:
                 match = GATE.search(squashed, done)
-                place = size if match is None else match.start()
+                # Our own line has no capital letter by which the gate would find it.
+                launch = launch if launch >= done else _place_of(_LAUNCHED, data, done)
+                place = launch if match is None else min(launch, match.start())
                 if not self._diagnoser.ready:
                     sign = sign if sign >= done else _next_sign(data, done)
                     place = min(place, sign)
@@ -103,4 +108,9 @@ class Scanner:
 
 def _next_sign(data: bytes, after: int) -> int:
     """Return the offset of the next sign of readiness, `len(data)` where there is none."""
-    return min((place for mark in _READY_MARKS if (place := data.find(mark, after)) >= 0), default=len(data))
+    return min(_place_of(mark, data, after) for mark in _READY_MARKS)
+
+
+def _place_of(mark: bytes, data: bytes, after: int) -> int:
+    place = data.find(mark, after)
+    return len(data) if place < 0 else place
