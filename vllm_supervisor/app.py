@@ -28,9 +28,9 @@ from vllm_supervisor.adapters.logreader import GenerationLog
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.adapters.remains import SharedMemory
-from vllm_supervisor.adapters.starthistory import HistoryFile
 from vllm_supervisor.adapters.startsigns import EngineSigns
-from vllm_supervisor.adapters.trackrecord import StoredTrackRecord
+from vllm_supervisor.adapters.statefiles.starthistory import HistoryFile
+from vllm_supervisor.adapters.statefiles.trackrecord import StoredTrackRecord
 from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.domain.configuration import fingerprint
 from vllm_supervisor.domain.masking import Mask
@@ -232,7 +232,7 @@ class Daemon:
             oom=CgroupOomCounter(),
             gpus=gpus,
             ground=ground,
-            history=StoredTrackRecord(state_dir, fingerprint(launch)),
+            history=StoredTrackRecord(state_dir, fingerprint(launch), note),
             cache=TorchCompileCache(launch.env, launch.log_file),
             remains=SharedMemory(),
             bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall),

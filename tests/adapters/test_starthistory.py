@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_supervisor.adapters.starthistory import HistoryFile
+from vllm_supervisor.adapters.statefiles.starthistory import HistoryFile
 from vllm_supervisor.domain.startup import PastStart, PastStarts, StartPhase
 from vllm_supervisor.ports import Note
 
@@ -39,11 +39,15 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_counts_as_none(content: bytes, tmp_path: Path) -> None:
-    """A forecast is not worth a failure; the next start writes a whole one."""
+    """A forecast is not worth a failure; the next start writes a whole one. The damaged one is kept, and told once."""
     path = tmp_path / "history.json"
     path.write_bytes(content)
-    history = HistoryFile(path, _fail)
+    notes: list[Note] = []
+    history = HistoryFile(path, notes.append)
     assert history.load() == PastStarts()
+    assert history.load() == PastStarts()
+    assert [(note.kind, note.fields["kept"]) for note in notes] == [("state_file_damaged", f"{path}.damaged")]
+    assert Path(f"{path}.damaged").read_bytes() == content
     history.save(PastStarts((START,)))
     assert json.loads(path.read_text())["starts"][0]["model"] == "org/m"
 

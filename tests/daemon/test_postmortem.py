@@ -126,6 +126,9 @@ def test_a_configuration_that_was_ready_here_is_given_more_tries(pliable: Make) 
     rig.start()
     rig.wait_state("failed")
     assert rig.metric("vllm_supervisor_starts_total") == 1
+    (event,) = rig.events("state_file_damaged")
+    assert (event["path"], event["kept"]) == (str(proven), f"{proven}.damaged")
+    assert Path(event["kept"]).read_text() == "{"
 
 
 def test_what_passes_by_itself_is_tried_without_end(pliable: Make) -> None:

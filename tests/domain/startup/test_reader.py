@@ -55,7 +55,7 @@ def test_two_captures_are_one_progress() -> None:
     reader = read(first)
     assert reader.progress.ratio == 0.5
     reader.feed(second.format(0, 0))
-    assert (reader.progress.ratio, reader.progress.detail) == (0.5, "0 of 67 graphs")
+    assert (reader.progress.ratio, reader.progress.detail) == (0.5, "pass 2 of 2, 0 of 67 graphs")
     reader.feed(second.format(100, 67))
     assert reader.progress.ratio == 1.0
 

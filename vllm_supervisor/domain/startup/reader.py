@@ -68,8 +68,11 @@ class StartReader:
             return
         ratio = bar.done / bar.total
         if self.phase is StartPhase.CAPTURING_GRAPHS:
-            ratio = ratio / 2 if _MIXED in bar.what else (1 + ratio) / 2 if _DECODE in bar.what else ratio
             words = f"{bar.done} of {bar.total} graphs"
+            if _MIXED in bar.what:
+                ratio, words = ratio / 2, f"pass 1, {words}"
+            elif _DECODE in bar.what:
+                ratio, words = (1 + ratio) / 2, f"pass 2 of 2, {words}"
         elif self.phase is StartPhase.LOADING_WEIGHTS:
             words = f"{bar.done} of {bar.total} shards"
         else:

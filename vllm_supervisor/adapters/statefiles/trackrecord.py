@@ -1,27 +1,36 @@
 """`proven.json` in the state directory: which configurations have been ready on this host. A hint, never a condition.
 
-Whatever is wrong with the file, it counts as empty and is written anew.
+Whatever is wrong with the file, it is set aside, counts as empty and is written anew.
 """
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from anyio import to_thread
+
+from vllm_supervisor.adapters.statefiles.damaged import set_aside, unreadable
+from vllm_supervisor.ports import Note
 
 _VERSION = 1
 _KEEP = 100
 """Configurations remembered, the latest."""
 _MAX_BYTES = 1 << 20
+_MAX_WHY = 200
+_LOST = "which configurations have been ready here: a cause that stays ends the tries of each at the first failure"
 
 
 class StoredTrackRecord:
-    """Implements `ports.TrackRecord` for the configuration with this fingerprint. The caller has locked `state_dir`."""
+    """Implements `ports.TrackRecord` for the configuration with this fingerprint. The caller has locked `state_dir`.
 
-    def __init__(self, state_dir: Path, fingerprint: str) -> None:
+    `note` is told, at once, of a file that is damaged or cannot be read.
+    """
+
+    def __init__(self, state_dir: Path, fingerprint: str, note: Callable[[Note], None]) -> None:
         self._file = state_dir / "proven.json"
         self._name = fingerprint
-        self._proven, self._tried = _read(self._file)
+        self._proven, self._tried = _read(self._file, note)
 
     @property
     def proven(self) -> bool:
@@ -57,14 +66,21 @@ class StoredTrackRecord:
         fresh.replace(self._file)
 
 
-def _read(file: Path) -> tuple[list[str], dict[str, list[str]]]:
+def _read(file: Path, note: Callable[[Note], None]) -> tuple[list[str], dict[str, list[str]]]:
     try:
         with file.open("rb") as stream:
             data = json.loads(stream.read(_MAX_BYTES))
         if data["version"] != _VERSION:
+            note(set_aside(file, f"it is of version {data['version']!s:.20}", _LOST))
             return [], {}
         proven = [str(name) for name in data["proven"]][-_KEEP:]
         tried = {str(name): [str(what) for what in done] for name, done in data["tried"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except FileNotFoundError:
+        return [], {}
+    except OSError as error:
+        note(unreadable(file, error, _LOST))
+        return [], {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        note(set_aside(file, f"{type(error).__name__}: {error}"[:_MAX_WHY], _LOST))
         return [], {}
     return proven, tried

@@ -6,17 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vllm_supervisor.adapters.statefiles.damaged import set_aside, unreadable
 from vllm_supervisor.domain.startup import PastStart, PastStarts, StartPhase
 from vllm_supervisor.ports import Level, Note
 
 _MAX_BYTES = 1 << 20
 _MAX_SECONDS = 30 * 86400.0
+_MAX_WHY = 200
+_LOST = "how long earlier starts took: the next ones are shown without a forecast"
 
 
 class HistoryFile:
-    """Implements `ports.StartHistory`. A file that is damaged, or from elsewhere, counts as none.
+    """Implements `ports.StartHistory`. A file that is damaged, or from elsewhere, is set aside and counts as none.
 
-    `note` is told when it cannot be written.
+    `note` is told of that, and when it cannot be read or written.
     """
 
     def __init__(self, path: Path, note: Callable[[Note], None]) -> None:
@@ -29,8 +32,13 @@ class HistoryFile:
             with self._path.open("rb") as file:
                 data = json.loads(file.read(_MAX_BYTES))
             return PastStarts(tuple(_start(item) for item in data["starts"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return PastStarts()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._note(unreadable(self._path, error, _LOST))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._note(set_aside(self._path, f"{type(error).__name__}: {error}"[:_MAX_WHY], _LOST))
+        return PastStarts()
 
     def save(self, starts: PastStarts) -> None:
         """Replace the file at once: a crash leaves the old or the new one."""
