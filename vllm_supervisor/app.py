@@ -39,6 +39,7 @@ from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.domain.startup import arguments_digest
 from vllm_supervisor.errors import SupervisorError
 from vllm_supervisor.ports import EvidenceCollector, Level, Note, Observer, Request
+from vllm_supervisor.runtime.advisor import Advisor
 from vllm_supervisor.runtime.api import Api
 from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.headline import Headline
@@ -196,6 +197,7 @@ class Daemon:
         launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note, rotate=self._rotation.at_rest)
         client = HttpEngineClient(spec)
         ground = Ground(gpus := NvmlGpus(plan.launch.env))
+        advisor = Advisor(client, plan.advice, clock.now)
         post_mortem = self._post_mortem(gpus, ground, recorder, clock, note)
         start_watch = self._start_watch(gpus, clock, note, post_mortem)
         observers += [start_watch, post_mortem]
@@ -206,7 +208,7 @@ class Daemon:
             plan.policy,
             observers,
             clock,
-            companions=self._companions(client, clock, start_watch, post_mortem, ground),
+            companions=self._companions(client, clock, start_watch, post_mortem, ground, advisor),
             last_generation=launcher.last_generation(),
         )
 
@@ -216,11 +218,12 @@ class Daemon:
             moved, watched = supervisor.facts.moved, supervisor.facts.watched
             self._prometheus.started_so_far(moved.ratio if moved else 0.0)
             at = clock.wall() - (clock.now() - watched.stepped_at) if watched else None
+            self._prometheus.recommended(advisor.recommended)
             self._prometheus.progressed(at, watched.canary if watched else None)
             return self._prometheus.exposition(clock.now())
 
         admins = {0, os.geteuid(), *plan.control.admins}
-        return supervisor, Api(supervisor, recorder, LogFile(plan.launch.log_file), exposition, admins)
+        return supervisor, Api(supervisor, recorder, LogFile(plan.launch.log_file), exposition, admins, advisor)
 
     def _post_mortem(
         self, gpus: NvmlGpus, ground: Ground, recorder: Recorder, clock: Clock, note: Callable[[Note], None]
@@ -260,6 +263,7 @@ class Daemon:
         start_watch: StartWatch,
         post_mortem: PostMortem,
         ground: Ground,
+        advisor: Advisor,
     ) -> Companions:
         """Return what accompanies an engine besides its probes."""
         plan = self._plan
@@ -270,6 +274,7 @@ class Daemon:
             look_timeout=LOOK_FACTOR * plan.engine.probe_timeout,
             evidence=post_mortem,
             count=partial(self._prometheus.probed, "canary"),
+            seen=advisor.see,
         )
         return Companions(
             watch_start=start_watch.watch,
@@ -277,6 +282,7 @@ class Daemon:
             steps=lambda: watch_liveness.steps,
             examine=post_mortem.examine,
             accompany=post_mortem.accompany,
+            advice=advisor.told,
             clear_ground=ground.clear,
         )
 

@@ -33,9 +33,12 @@ _vllm_supervisor() {
         doctor" --unit") :; return ;;
         install-vllm" --version") :; return ;;
         install-vllm" --into") mapfile -t COMPREPLY < <(compgen -d -- "$word"); compopt -o filenames 2>/dev/null; return ;;
+        advise" --window") :; return ;;
+        advise" --concurrency") :; return ;;
+        advise" --log") mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; return ;;
     esac
     case "${command-}" in
-        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor install-vllm simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
+        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
         run) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word") ;;
         check) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;
         status) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --check" -- "$word") ;;
@@ -49,6 +52,7 @@ _vllm_supervisor() {
         explain) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -W "bad_cli_argument capability_unsupported cuda_driver_mismatch cuda_driver_too_old cuda_runtime_mismatch disk_full ecc_error engine_core_died engine_core_init_failed execute_model_timeout exit_0_on_engine_death flashinfer_jit gpu_fault gpu_memory_not_free hang_health_ok health_flapping hf_401_gated hf_offline hf_rate_limit host_oom_kill illegal_instruction illegal_memory_access import_error killed_by_probe kv_cache_too_small lora_rank_error max_model_len_error model_not_found nccl_error nccl_timeout no_gpu_visible no_kernel_image oom_at_load oom_runtime orphan_gpu_processes permission_denied port_in_use quantization_mismatch ray_not_ready readiness_gap segfault shm_too_small sigterm_lost_in_startup slow_shutdown startup_hang startup_slow startup_timeout tensor_parallel_divisibility torch_compile_failure transformers_mismatch trust_remote_code unsupported_architecture weights_corrupt worker_died zmq_ipc_error" -- "$word"); } ;;
         doctor) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --unit" -- "$word") ;;
         install-vllm) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --into --dry-run" -- "$word") ;;
+        advise) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --window --concurrency --log --watch" -- "$word") ;;
         simulate) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -W "serve" -- "$word"); } ;;
     esac
 }

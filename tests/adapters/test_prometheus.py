@@ -48,6 +48,7 @@ NAMES = {
     "log_problems_total": "counter",
     "log_lost_bytes_total": "counter",
     "control_requests_total": "counter",
+    "recommended_concurrency": "gauge",
     "engine_info": "gauge",
     "build_info": "gauge",
 }

@@ -48,6 +48,7 @@ class FakeDaemon:
 
     path: str = ""
     statuses: list[dict[str, Any]] = field(default_factory=lambda: [READY])
+    advice: dict[str, Any] = field(default_factory=lambda: {"advice": None, "why": "not yet", "now": None})
     refusal: Response | None = None
     pieces: tuple[bytes, ...] = ()
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -64,6 +65,8 @@ class FakeDaemon:
         if request.path == "/v1/status":
             status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
             return Response(200, json.dumps(status).encode())
+        if request.path == "/v1/advice":
+            return Response(200, json.dumps(self.advice).encode())
         return Response(200, self._stream() if request.query.get("follow") else b"".join(self.pieces), "text/plain")
 
     async def _stream(self) -> AsyncIterator[bytes]:

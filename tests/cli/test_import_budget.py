@@ -26,13 +26,24 @@ sys.exit(status)
 
 @pytest.mark.parametrize(
     "argv",
-    [["status"], ["status", "--json"], ["status", "--help"], ["wait"], ["start"], ["logs"], ["events"], ["--help"]],
+    [
+        ["status"],
+        ["status", "--json"],
+        ["status", "--help"],
+        ["wait"],
+        ["start"],
+        ["logs"],
+        ["events"],
+        ["advise"],
+        ["--help"],
+    ],
     ids=" ".join,
 )
 def test_clients_import_nothing_heavy(tmp_path: Path, argv: list[str]) -> None:
     """Each of those costs milliseconds of the 40 that `status` may take."""
     root = str(Path(__file__).parents[2])
     with fake_daemon(tmp_path) as daemon:
+        daemon.advice = {"advice": {"verdict": "healthy", "confidence": "high", "target_concurrency": 3}, "now": None}
         # -S: what the environment's own hooks import is not ours.
         command = [sys.executable, "-S", "-c", PROGRAM, *argv, "--socket", daemon.path]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env={"PYTHONPATH": root})

@@ -40,6 +40,7 @@ SCHEMA: Mapping[str, frozenset[str]] = {
             "liveness",
             "engine",
             "load",
+            "advice",
             "blocker",
             "fail_why",
             "survivors",

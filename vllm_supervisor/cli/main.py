@@ -36,6 +36,7 @@ COMMANDS = {
     "explain": ("vllm_supervisor.cli.explain", "say what a cause means and what to do about it"),
     "doctor": ("vllm_supervisor.cli.doctor", "check this host against the configuration"),
     "install-vllm": ("vllm_supervisor.cli.install_vllm", "build the vLLM environment that suits the card"),
+    "advise": ("vllm_supervisor.cli.advise", "advise on concurrency, from live figures or from a log of vLLM"),
     "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),
 }
 """Name -> module, help. `simulate` parses its own arguments: they are vLLM's."""

@@ -27,6 +27,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("failed", status.get("fail_why")),
         ("liveness", _liveness(status.get("liveness") or {})),
         ("load", _load(status.get("load") or {})),
+        ("advice", (status.get("advice") or {}).get("headline")),
         ("restarts", _restarts(status.get("restarts") or {})),
         ("last exit", last_exit(status)),
         ("evidence", (status.get("last_exit") or {}).get("bundle")),

@@ -4,8 +4,11 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from vllm_supervisor.config import vllm_args
 from vllm_supervisor.config.cross import vllm_flags
 from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.config.yamlfile import read
+from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.model import Policy
@@ -58,6 +61,26 @@ def liveness(settings: Settings) -> Limits:
     """Return how a stuck engine is found."""
     section = settings.engine.vllm.liveness
     return Limits(mode=section.mode, interval=section.interval, timeout=section.timeout)
+
+
+def advice(settings: Settings) -> Setting:
+    """Return what is known of the load before there is any: what clients are told, and what caps it on the way."""
+    vllm = settings.engine.vllm
+    flags = vllm_args.effective(vllm.extra_args, lambda name: read(Path(vllm.cwd or ".") / name))
+
+    def number(name: str) -> int | None:
+        text = flags[name].first if name in flags else ""
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+
+    return Setting(
+        concurrency=settings.concurrency,
+        configured=vllm.concurrency,
+        max_concurrent_jobs=settings.resources.max_concurrent_jobs,
+        max_num_seqs=number("max-num-seqs"),
+        max_model_len=number("max-model-len"),
+        kv_cache_dtype=flags["kv-cache-dtype"].first if "kv-cache-dtype" in flags else None,
+        max_num_batched_tokens=number("max-num-batched-tokens"),
+    )
 
 
 def launch_spec(settings: Settings, environ: Mapping[str, str], secrets: Iterable[Secret] = ()) -> LaunchSpec:

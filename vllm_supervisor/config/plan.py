@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
@@ -65,6 +66,8 @@ class Plan:
     state_dir: str
     ready_when: str
     warnings: tuple[str, ...]
+    advice: Setting = field(default_factory=Setting)
+    """What is known of the load and its caps."""
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Dotted key -> digest of its value, to tell what a new configuration changes. No value can be read from it."""
 
@@ -92,5 +95,6 @@ def decode(plain: Mapping[str, Any]) -> Plan:
         state_dir=plain["state_dir"],
         ready_when=plain["ready_when"],
         warnings=tuple(plain["warnings"]),
+        advice=Setting(**plain["advice"]),
         values=plain["values"],
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from vllm_supervisor.config.launch import engine_spec, launch_spec, liveness, policy
+from vllm_supervisor.config.launch import advice, engine_spec, launch_spec, liveness, policy
 from vllm_supervisor.config.load import Loaded, load
 from vllm_supervisor.config.paths import control_socket, state_dir
 from vllm_supervisor.config.plan import ControlPlan, LoggingPlan, LogPlan, MetricsPlan, Plan, encode
@@ -36,6 +36,7 @@ def make_plan(loaded: Loaded, environ: Mapping[str, str]) -> Plan:
         state_dir=str(state_dir(settings, environ)),
         ready_when=settings.systemd.ready_when,
         warnings=loaded.warnings,
+        advice=advice(settings),
         values=dict(_digests("", settings.model_dump())),
     )
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from vllm_supervisor.domain.messages import Event, RestartAsked, StartAsked, StopAsked
 from vllm_supervisor.domain.model import Cause, Phase
 from vllm_supervisor.ports import Note, Request, Response
+from vllm_supervisor.runtime.advisor import Advisor
 from vllm_supervisor.runtime.recorder import Recorder
 from vllm_supervisor.runtime.supervisor import Supervisor
 
@@ -15,6 +16,9 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 JSON_LINES = "application/jsonl"
 
 MAX_TAIL = 100_000
+MAX_WINDOW = 3600.0
+"""Seconds."""
+MAX_CONCURRENCY = 1e6
 
 
 class LogReader(Protocol):
@@ -56,17 +60,20 @@ class Api:
         logs: LogReader,
         exposition: Callable[[], bytes],
         admins: Iterable[int],
+        advisor: Advisor | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._recorder = recorder
         self._logs = logs
         self._exposition = exposition
         self._admins = frozenset(admins)
+        self._advisor = advisor
         self._gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/v1/status": self._status,
             "/v1/models": self._models,
             "/v1/events": self._events,
             "/v1/logs": self._log,
+            "/v1/advice": self._advice,
         }
         self._public: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/metrics": self._metrics,
@@ -124,6 +131,17 @@ class Api:
             return Response(200, self._logs.follow(lines), PLAIN)
         return Response(200, await self._logs.tail(lines), PLAIN)
 
+    async def _advice(self, request: Request) -> Response:
+        window = _number(request, "window", MAX_WINDOW)
+        concurrency = _number(request, "concurrency", MAX_CONCURRENCY)
+        if self._supervisor.state.phase is not Phase.READY:
+            state = self._supervisor.state.phase.value
+            return _json({"advice": None, "why": f"the engine is not ready but {state}", "now": None})
+        if self._advisor is None:
+            return _json({"advice": None, "why": "this daemon does not look at the figures", "now": None})
+        told = await self._advisor.ask(window, None if concurrency is None else round(concurrency))
+        return _json(told)
+
     async def _metrics(self, _: Request) -> Response:
         return Response(200, self._exposition(), EXPOSITION)
 
@@ -160,6 +178,20 @@ def _flag(request: Request, name: str) -> bool:
     if value not in ("0", "1"):
         raise BadRequestError(f"{name}={value[:40]!r} is neither 0 nor 1")
     return value == "1"
+
+
+def _number(request: Request, name: str, most: float) -> float | None:
+    """Return the number above 0 that the query has under `name`, None where it has none. Raises BadRequestError."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        value = float(text[:40])
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= most:
+        raise BadRequestError(f"{name}={text[:40]!r} is not a number above 0 and up to {most:g}")
+    return value
 
 
 def _parse_change(request: Request) -> tuple[Event, str | None]:

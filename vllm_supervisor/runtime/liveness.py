@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from vllm_supervisor.domain.engine import ProbeResult
+from vllm_supervisor.domain.engine import EngineMetrics, ProbeResult
 from vllm_supervisor.domain.liveness import (
     Judgement,
     Limits,
@@ -51,7 +51,7 @@ class LivenessWatch:
 
     `now` is the daemon's monotonic clock. A look at `/metrics` may take `look_timeout` seconds, longer than a health
     probe: a saturated API server that is slow to write its figures must not be taken for a silent engine. `count` is
-    told of each canary that ended.
+    told of each canary that ended, `seen` of each look.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class LivenessWatch:
         look_timeout: float,
         evidence: EvidenceCollector | None = None,
         count: Callable[[Outcome, float], None] | None = None,
+        seen: Callable[[EngineMetrics | None], None] | None = None,
     ) -> None:
         self.client = client
         self.limits = limits
@@ -70,6 +71,7 @@ class LivenessWatch:
         self.look_timeout = look_timeout
         self.evidence = evidence
         self.count = count
+        self.seen = seen
         self.steps = 0
         """How often an engine was seen to step, ever."""
 
@@ -117,6 +119,8 @@ class _Round:
         begun = self._now()
         scrape = await self._client.scrape(self._watch.look_timeout)
         self._post(Looked(self._engine.generation, scrape.metrics))
+        if self._watch.seen is not None:
+            self._watch.seen(scrape.metrics)
         if scrape.outcome is not Outcome.UNKNOWN:  # our own failure to ask says nothing
             self._series = looked(self._series, scrape, begun, self._now())
         if load_due(self._series, self._limits, self._now()):

@@ -1,6 +1,6 @@
 """The status object: the machine's state and the facts, for those who ask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from vllm_supervisor import __version__
@@ -27,7 +27,9 @@ def advertised_models(state: State, facts: Facts, spec: EngineSpec) -> list[tupl
     return list(names.items())
 
 
-def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
+def status(
+    state: State, facts: Facts, spec: EngineSpec, now: float, advice: Mapping[str, object] | None = None
+) -> Json:
     """Return the object of `GET /v1/status`."""
     return {
         "version": __version__,
@@ -59,6 +61,7 @@ def status(state: State, facts: Facts, spec: EngineSpec, now: float) -> Json:
         "liveness": _liveness(facts.watched, now),
         "engine": _engine(state, facts, spec),
         "load": _load(facts.metrics),
+        "advice": None if advice is None else dict(advice),
         "blocker": None
         if state.blocker is None
         else {"kind": state.blocker.kind.value, "why": state.blocker.why, "remedy": state.blocker.remedy},

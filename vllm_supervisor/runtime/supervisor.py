@@ -126,7 +126,9 @@ class Supervisor:
 
     def status(self) -> Json:
         """Return the object of `GET /v1/status`, as of now."""
-        return status(self._state, self._facts, self.spec, self._clock.now())
+        ready = self._state.phase is Phase.READY
+        advice = self._companions.advice() if ready and self._companions.advice is not None else None
+        return status(self._state, self._facts, self.spec, self._clock.now(), advice)
 
     def models(self) -> list[tuple[str, str]]:
         """Return what clients may ask for: (advertised name, served name)."""

@@ -41,8 +41,8 @@ V1 = "INFO 09-08 19:00:55 [loggers.py:123] Engine 000: " + RATES
             (4, 1, 0.371, None, 0), id="0.33: KV fetch, the device's name",
         ),
         pytest.param(
-            f"2025-11-29T10:00:00.123Z stdout F INFO 11-29 10:00:00 [loggers.py:1] 8 Engines Aggregated: {RATES}Running: "
-            "64 reqs, Waiting: 8 reqs, GPU KV cache usage: 50.0%, Prefix cache hit rate: 0.0%",
+            f"2025-11-29T10:00:00.123Z stdout F INFO 11-29 10:00:00 [loggers.py:1] 8 Engines Aggregated: {RATES}"
+            "Running: 64 reqs, Waiting: 8 reqs, GPU KV cache usage: 50.0%, Prefix cache hit rate: 0.0%",
             (64, 8, 0.5, 0.0, 0), id="aggregated ranks, a collector's stamp",
         ),
     ],

@@ -36,7 +36,7 @@ _START_BOUNDS = (1, 2.5, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 _PROBE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ROUTES = frozenset(
     {
-        *("/v1/status", "/v1/models", "/v1/events", "/v1/logs"),
+        *("/v1/status", "/v1/models", "/v1/events", "/v1/logs", "/v1/advice"),
         *("/v1/start", "/v1/stop", "/v1/restart", "/v1/reload"),
         *("/metrics", "/livez", "/readyz"),
     }
@@ -81,6 +81,7 @@ class PrometheusObserver:
         self._log = LogFigures()
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._engine: tuple[str, str, str] | None = None
+        self._recommended: int | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._collected_at = started_at
         self._registry.register(_Families(self))
@@ -163,6 +164,10 @@ class PrometheusObserver:
         """Say which model is served, and by which version of vLLM; the latest word replaces the one before."""
         self._engine = (model, revision or "", version or "")
 
+    def recommended(self, concurrency: int) -> None:
+        """Say how many requests clients should keep in flight."""
+        self._recommended = concurrency
+
     # --- what is told
 
     def exposition(self, now: float) -> bytes:
@@ -181,6 +186,12 @@ class PrometheusObserver:
             "Requests on the control socket and the metrics address.",
             ("route", "code"),
             self._requests,
+        )
+        yield gauges(
+            "recommended_concurrency",
+            "How many requests clients should keep in flight; the configured number until the load tells more.",
+            (),
+            {} if self._recommended is None else {(): self._recommended},
         )
         yield gauges(
             "engine_info",

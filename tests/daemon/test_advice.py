@@ -1,0 +1,72 @@
+"""Advice by a whole daemon: the command, the status and the metric say the same of the load there is."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.rig import Rig
+
+Make = Callable[..., Rig]
+
+
+@contextmanager
+def streams(rig: Rig, count: int) -> Iterator[None]:
+    """Keep so many long requests in flight."""
+    body = {"model": "demo/model", "prompt": "x" * 1200, "max_tokens": 1500}
+    clients = [threading.Thread(target=rig.ask_engine, args=("/v1/completions", body)) for _ in range(count)]
+    for client in clients:
+        client.start()
+    try:
+        rig.until(lambda: rig.status()["load"]["running"] == count, what=f"{count} requests that run")
+        yield
+    finally:
+        for client in clients:
+            client.join(60)
+
+
+@pytest.fixture
+def rig(make_rig: Make) -> Rig:
+    rig = make_rig(
+        {
+            "concurrency": 4,
+            "liveness": {"interval": 1, "timeout": 30},
+            "env": {"SIM_KV_TOKENS": "8000", "SIM_TOKENS_PER_SECOND": "200"},
+        }
+    )
+    rig.start()
+    rig.wait_state("ready")
+    return rig
+
+
+def test_the_command_the_status_and_the_metric_agree(rig: Rig) -> None:
+    """Four of about 1000 tokens on a cache of 8000: bound by the client, and more would fit. Idle: no load."""
+    idle = rig.cli("advise", "--window", "1", "--json")
+    assert idle.returncode == 0, idle.stderr
+    assert json.loads(idle.stdout)["verdict"] == "no_load"
+    assert rig.metric("vllm_supervisor_recommended_concurrency") == 4
+    with streams(rig, 4):
+        done = rig.cli("advise", "--window", "2", "--concurrency", "4", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["verdict"] == "client_bound", found
+        assert found["current_concurrency"] == 4
+        assert 4 < found["target_concurrency"] <= 16, found
+        assert "engine.vllm.concurrency is 4" in " ".join(found["clamps"])
+        advice = rig.until(lambda: rig.status()["advice"], what="advice in the status")
+        assert "headline" in advice
+        rig.until(lambda: rig.metric("vllm_supervisor_recommended_concurrency") > 4, what="the metric follows")
+        assert "\nadvice     client_bound: " in rig.cli("status").stdout
+
+
+def test_nothing_is_advised_of_an_engine_that_does_not_serve(rig: Rig) -> None:
+    """Status 1 and one line; without a daemon 3."""
+    rig.post("stop", drain=False)
+    rig.wait_state("stopped")
+    done = rig.cli("advise")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert rig.status()["advice"] is None
+    rig.stop()
+    assert rig.cli("advise").returncode == 3

@@ -1,0 +1,161 @@
+"""What the daemon keeps of its looks, and what it says of them, in virtual time."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.fakes.client import FakeClient
+from tests.fakes.house import House, build, wall
+from tests.fakes.logs import FakeLogs
+from vllm_supervisor.domain.advice import Setting
+from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.domain.liveness import Limits
+from vllm_supervisor.ports import Request
+from vllm_supervisor.runtime.advisor import KEPT, Advisor
+from vllm_supervisor.runtime.api import Api
+from vllm_supervisor.runtime.liveness import LivenessWatch
+from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.work import Companions
+
+pytestmark = pytest.mark.anyio
+
+GENERATION = ("0", "vllm:generation_tokens_total")
+BUSY = EngineMetrics(running=32, waiting=0, kv_cache_usage=0.4, generation_tokens=0, prompt_tokens=0)
+SETTING = Setting(concurrency=32, configured=32)
+
+
+def told(advisor: Advisor) -> dict[str, Any]:
+    found = advisor.told()
+    assert found is not None
+    return found
+
+
+def fed(client: FakeClient, seconds: float, metrics: EngineMetrics = BUSY, setting: Setting = SETTING) -> Advisor:
+    """Return an advisor whose engine was looked at each five seconds until now."""
+    at = [anyio.current_time() - seconds]
+    advisor = Advisor(client, setting, lambda: at[0])
+    while at[0] <= anyio.current_time():
+        advisor.see(replace(metrics, generation_tokens=100 * at[0], prompt_tokens=100 * at[0]))
+        at[0] += 5
+    advisor._now = anyio.current_time
+    return advisor
+
+
+async def test_the_daemon_advises_without_a_request_of_its_own() -> None:
+    """The liveness watch's looks alone make the advice in the status, and none are made beside them."""
+    house = build()
+    advisor = Advisor(house.client, SETTING, anyio.current_time)
+    watch = LivenessWatch(house.client, Limits(), anyio.current_time, look_timeout=30, seen=advisor.see)
+    house.supervisor._companions = Companions(watch_liveness=watch, steps=lambda: watch.steps, advice=advisor.told)
+    house.client.metrics_is = replace(BUSY, generation_tokens=None, counters={GENERATION: 1.0})
+    async with house.run():
+        await house.started()
+        with anyio.fail_after(1000):
+            while (advice := advice_in_status(house)) is None or advice["confidence"] != "high":  # noqa: ASYNC110
+                await anyio.sleep(1)
+        assert (advice["verdict"], advice["current_concurrency"]) == ("client_bound", 32)
+
+
+def advice_in_status(house: House) -> dict[str, Any] | None:
+    advice = house.supervisor.status()["advice"]
+    assert advice is None or isinstance(advice, dict)
+    return advice
+
+
+async def test_nothing_is_said_before_there_are_figures() -> None:
+    """Without a sample, or an engine that shows none, there is no advice; the metric says what is configured."""
+    advisor = Advisor(build().client, SETTING, anyio.current_time)
+    assert advisor.told() is None
+    advisor.see(None)
+    advisor.see(EngineMetrics())
+    advisor.see(replace(BUSY, asleep=True))
+    assert advisor.told() is None
+    assert advisor.recommended == 32
+
+
+async def test_the_metric_keeps_the_last_advice_that_is_trusted() -> None:
+    """64 by the load; idle afterwards, it stays."""
+    advisor = fed(build().client, 60)
+    assert (told(advisor)["target_concurrency"], advisor.recommended) == (64, 64)
+    for _ in range(20):
+        await anyio.sleep(5)
+        advisor.see(replace(BUSY, running=0, kv_cache_usage=0.0))
+    assert told(advisor)["verdict"] == "no_load"
+    assert advisor.recommended == 64
+
+
+async def test_old_figures_say_nothing_of_now() -> None:
+    """Half a minute without a look ends the advice."""
+    advisor = fed(build().client, 60)
+    assert advisor.told()
+    await anyio.sleep(31)
+    assert advisor.told() is None
+
+
+async def test_a_window_that_was_watched_is_answered_at_once(house: House) -> None:
+    """One fresh look, and no waiting; an engine's capacity cuts the target."""
+    house.client.metrics_is = replace(BUSY, max_concurrency=50.0, generation_tokens=1e9, prompt_tokens=1e9)
+    advisor = fed(house.client, 60)
+    began = anyio.current_time()
+    answer = await advisor.ask(30, None)
+    assert anyio.current_time() == began
+    advice, now = answer["advice"], answer["now"]
+    assert isinstance(advice, dict)
+    assert isinstance(now, dict)
+    assert advice["target_concurrency"] == 50
+    assert now["running"] == 32
+
+
+async def test_a_window_that_was_not_is_looked_at(house: House) -> None:
+    """So many seconds, often enough to judge; what the client is said to send reaches the judgement."""
+    house.client.metrics_is = replace(BUSY, running=5, kv_cache_usage=0.01)
+    advisor = Advisor(house.client, Setting(), anyio.current_time)
+    began = anyio.current_time()
+    answer = await advisor.ask(10, 5)
+    assert 9 <= anyio.current_time() - began <= 11
+    advice = answer["advice"]
+    assert isinstance(advice, dict)
+    assert advice["figures"]["samples"] >= 6
+    assert advice["verdict"] == "client_bound"
+
+
+async def test_an_engine_without_figures_is_no_data(house: House) -> None:
+    """The answer says why, after the stretch, and does not go on for ever."""
+    house.client.metrics_is = EngineMetrics()
+    with anyio.fail_after(70):
+        answer = await Advisor(house.client, Setting(), anyio.current_time).ask(None, None)
+    assert answer["advice"] is None
+    assert "disable-log-stats" in str(answer["why"])
+
+
+async def test_memory_is_bounded() -> None:
+    """An hour's looks are kept."""
+    advisor = fed(build().client, 5 * KEPT * 2)
+    assert len(advisor._samples) == KEPT
+
+
+@pytest.fixture
+async def house() -> House:
+    return build()
+
+
+def api_of(house: House) -> Api:
+    advisor = Advisor(house.client, SETTING, anyio.current_time)
+    return Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", (), advisor)
+
+
+@pytest.mark.parametrize("query", [{"window": "0"}, {"window": "x"}, {"window": "nan"}, {"concurrency": "-1"}])
+async def test_nonsense_is_refused(query: dict[str, str], house: House) -> None:
+    """400, as for any other route."""
+    response = await api_of(house).control(Request("GET", "/v1/advice", query))
+    assert response.status == 400
+
+
+async def test_nothing_is_advised_unless_ready(house: House) -> None:
+    """200 with the reason: the command makes a status of it."""
+    response = await api_of(house).control(Request("GET", "/v1/advice"))
+    assert response.status == 200
+    assert isinstance(response.body, bytes)
+    assert b"the engine is not ready but stopped" in response.body

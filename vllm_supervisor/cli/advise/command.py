@@ -1,0 +1,66 @@
+"""What `advise` takes, and which way it goes."""
+
+import argparse
+import json
+import time
+
+from vllm_supervisor.cli.advise.live import Question
+from vllm_supervisor.cli.advise.text import advice_text
+from vllm_supervisor.cli.find import find_socket
+from vllm_supervisor.errors import ExitCode
+
+_WORDS = """
+Without an option the daemon's own looks at the engine over the last minute are judged. Verdicts: no_load, starved (the
+feeder leaves gaps), client_bound (the client sends no more), healthy, compute_bound, queueing, memory_bound,
+preempting.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `advise`."""
+    parser.epilog = _WORDS
+    parser.add_argument(
+        "--window", type=_seconds, metavar="S", help="judge so many seconds (default: 60; of a log 600)"
+    )
+    parser.add_argument(
+        "--concurrency", type=_count, metavar="N", help="what the client keeps in flight, where that is known"
+    )
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--log", metavar="FILE", help="judge a log of vLLM by its stats lines; - for standard input")
+    way.add_argument("--watch", action="store_true", help="go on, as a table; Ctrl-C ends it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the advice; 0, or 1 where there is no data. Raises NoDaemonError, SupervisorError."""
+    if args.log is not None:
+        # Only this way needs the judgement here; the others have the daemon judge.
+        from vllm_supervisor.cli.advise.fromlog import advice_of_log  # noqa: PLC0415 - see above
+
+        return _print(advice_of_log(args), as_json=args.json)
+    question = Question(find_socket(args), args.window, args.concurrency)
+    if args.watch:
+        from vllm_supervisor.cli.advise.watch import watch  # noqa: PLC0415 - as above
+
+        return watch(question, as_json=args.json, pause=time.sleep)
+    return _print(question.ask()["advice"], as_json=args.json)
+
+
+def _print(advice: dict[str, object], *, as_json: bool) -> int:
+    print(json.dumps(advice, ensure_ascii=False) if as_json else advice_text(advice))
+    return ExitCode.OK
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 3600:  # noqa: PLR2004 - as the daemon
+        raise argparse.ArgumentTypeError(f"not a number of seconds from 1 to 3600: {text!r}")
+    return value
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1_000_000:  # noqa: PLR2004 - as the daemon
+        raise argparse.ArgumentTypeError(f"not a number of requests, 1 or more: {text!r}")
+    return int(text)

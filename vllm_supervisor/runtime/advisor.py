@@ -1,0 +1,133 @@
+"""Keeps what the looks at a ready engine showed, and says what it amounts to: in the status, the metric, the command.
+
+It asks nothing by itself: the liveness watch looks, and a command that wants more has it look again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+
+from vllm_supervisor.domain.advice import WINDOW, Advice, Sample, Setting, Verdict, advise, sample_of
+from vllm_supervisor.domain.advice.sample import risen
+from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.ports import EngineClient
+
+KEPT = 720
+"""Samples: an hour at a look every five seconds, about 400 bytes each."""
+ENOUGH = 6
+"""Samples in a stretch that judge it."""
+LOOK_TIMEOUT = 5.0
+"""Seconds for a look that a command waits for."""
+_SHORTEST = 0.25
+_LONGEST = 5.0
+_STALE = 30.0
+"""Seconds after which the last sample tells nothing of now."""
+
+Json = dict[str, object]
+
+
+class Advisor:
+    """Takes looks (`see`), answers the status (`told`), the metric (`recommended`) and the command (`ask`).
+
+    `now` is the daemon's monotonic clock.
+    """
+
+    def __init__(self, client: EngineClient, setting: Setting, now: Callable[[], float]) -> None:
+        self._client = client
+        self._setting = setting
+        self._now = now
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._judged: tuple[float, Advice | None] = (-1.0, None)
+        self._recommended: int | None = None
+
+    def see(self, metrics: EngineMetrics | None) -> None:
+        """Take in a look; one that failed, or shows no requests, adds nothing."""
+        sample = sample_of(metrics, self._now())
+        if sample is None or metrics is None:
+            return
+        self._samples.append(sample)
+        if metrics.kv_cache_tokens or metrics.max_concurrency:
+            self._setting = replace(
+                self._setting, kv_tokens=metrics.kv_cache_tokens, max_concurrency=metrics.max_concurrency
+            )
+
+    def told(self) -> Json | None:
+        """Return the advice in brief, None where there is nothing to go by."""
+        advice = self._advice()
+        if advice is None:
+            return None
+        whole = advice.as_json()
+        names = ("verdict", "reason", "confidence", "current_concurrency", "target_concurrency", "target_trusted")
+        return {name: whole[name] for name in (*names, "headline")}
+
+    @property
+    def recommended(self) -> int:
+        """How many requests to keep in flight: what the last trusted advice said, before that what is configured."""
+        self._advice()
+        return self._recommended or self._setting.concurrency or 0
+
+    async def ask(self, window: float | None, concurrency: int | None) -> Json:
+        """Return the whole advice over the last `window` seconds, and what there is now.
+
+        Where these were not looked at often enough, the engine is looked at for so long (without a `window`, until a
+        few samples are there) before the answer.
+        """
+        await self._look()
+        seconds = window or WINDOW
+        pause = min(_LONGEST, max(_SHORTEST, seconds / (2 * ENOUGH))) if window else 1.0
+        end = self._now() + seconds
+        while not self._covered(window) and self._now() < end:
+            await anyio.sleep(pause)
+            await self._look()
+        setting = self._setting
+        if concurrency is not None:
+            setting = replace(setting, concurrency=concurrency, said=True)
+        advice = advise(self._current(), setting, window=seconds)
+        why = None if advice else "the engine's figures could not be read, or it shows none (--disable-log-stats)"
+        return {"advice": advice.as_json() if advice else None, "why": why, "now": self._latest()}
+
+    async def _look(self) -> None:
+        self.see((await self._client.scrape(LOOK_TIMEOUT)).metrics)
+
+    def _covered(self, window: float | None) -> bool:
+        """Say whether the stretch was looked at for long and often enough."""
+        seconds = window or WINDOW
+        began = self._now() - seconds
+        part = [sample.at for sample in self._samples if sample.at >= began]
+        if len(part) < ENOUGH:
+            return False
+        return window is None or part[0] - began <= min(_LONGEST, seconds / ENOUGH)
+
+    def _current(self) -> list[Sample]:
+        """Return the samples, unless the last of them is too old to tell of now."""
+        samples = list(self._samples)
+        return samples if samples and self._now() - samples[-1].at <= _STALE else []
+
+    def _advice(self) -> Advice | None:
+        """Return the advice on the last minute; it is the same until another look."""
+        samples = self._samples
+        if not samples or self._now() - samples[-1].at > _STALE:
+            return None
+        if self._judged[0] != samples[-1].at:
+            advice = advise(tuple(samples), self._setting)
+            self._judged = (samples[-1].at, advice)
+            if advice is not None and advice.target.trusted and advice.verdict is not Verdict.NO_LOAD:
+                self._recommended = advice.target.value
+        return self._judged[1]
+
+    def _latest(self) -> Json | None:
+        """Return the last sample, and the pace since the one before."""
+        if not self._samples:
+            return None
+        last = self._samples[-1]
+        before = self._samples[-2] if len(self._samples) > 1 else last
+        made = risen([before.generation_tokens, last.generation_tokens])
+        passed = last.at - before.at
+        return {
+            "running": last.running,
+            "waiting": last.waiting,
+            "kv_cache_usage": last.kv,
+            "generation_tokens_per_s": round(made / passed, 1) if made is not None and passed > 0 else None,
+        }
