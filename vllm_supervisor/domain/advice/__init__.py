@@ -2,7 +2,7 @@
 
 from vllm_supervisor.domain.advice.advice import WINDOW, Advice, advise
 from vllm_supervisor.domain.advice.further import Knob
-from vllm_supervisor.domain.advice.knee import KV_LIMIT, Knee, Level, find_knee, last_raise, levels_of
+from vllm_supervisor.domain.advice.knee import KV_LIMIT, History, Knee, Level, find_knee, read_history
 from vllm_supervisor.domain.advice.sample import Sample, median, quantile, sample_of
 from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.statsline import StatsReader
@@ -14,6 +14,7 @@ __all__ = [
     "WINDOW",
     "Advice",
     "Confidence",
+    "History",
     "Knee",
     "Knob",
     "Level",
@@ -24,9 +25,8 @@ __all__ = [
     "Verdict",
     "advise",
     "find_knee",
-    "last_raise",
-    "levels_of",
     "median",
     "quantile",
+    "read_history",
     "sample_of",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vllm_supervisor.domain.advice.further import Knob, clamps, knobs
-from vllm_supervisor.domain.advice.knee import Knee, find_knee, last_raise, levels_of
+from vllm_supervisor.domain.advice.knee import Knee, find_knee, read_history
 from vllm_supervisor.domain.advice.sample import Sample
 from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.target import Target, aim
@@ -91,8 +91,8 @@ def advise(samples: Sequence[Sample], setting: Setting, *, window: float = WINDO
     seen = summarize(samples, window)
     if seen is None:
         return None
-    levels = levels_of(samples)
-    knee = find_knee(levels)
+    history = read_history(samples)
+    knee = find_knee(history.levels)
     ruling = rule(seen, setting, knee)
     target = aim(seen, ruling.verdict, setting, knee)
     return Advice(
@@ -103,7 +103,7 @@ def advise(samples: Sequence[Sample], setting: Setting, *, window: float = WINDO
         evidence=_evidence(seen),
         window=seen,
         knee=knee,
-        raised=last_raise(samples, levels),
+        raised=history.raised,
         knobs=knobs(seen, ruling.verdict, target, setting, knee),
         clamps=clamps(target, setting),
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vllm_supervisor.domain.advice.sample import Sample, median, risen
+from vllm_supervisor.domain.advice.sample import Sample, median
 
 KV_LIMIT = 0.85
 """How full the KV cache may get: beyond, a burst of long answers preempts."""
 GAIN = 0.10
 """A raise that adds less throughput than this raised nothing."""
 _STEP = 1.25
+_LOG_STEP = math.log(_STEP)
 """Levels that differ by less are one."""
 _MIN_LOOKS = 3
 """Looks at a level, below which its throughput is chance."""
@@ -43,17 +44,34 @@ class Knee:
     why: str
 
 
-def levels_of(samples: Sequence[Sample]) -> tuple[Level, ...]:
-    """Return the levels at which the engine worked for a while, in ascending order."""
+@dataclass(frozen=True, slots=True)
+class History:
+    """What longer history shows: the levels at which the engine worked for a while, in ascending order."""
+
+    levels: tuple[Level, ...] = ()
+    raised: str | None = None
+    """What the last raise in concurrency raised."""
+
+
+def read_history(samples: Sequence[Sample]) -> History:
+    """Return what all `samples`, in order of time, show of throughput over concurrency."""
     found: defaultdict[int, list[tuple[Sample, float]]] = defaultdict(list)
+    order: list[int] = []
     for before, after in pairwise(samples):
-        seconds = after.at - before.at
-        made = risen([before.generation_tokens, after.generation_tokens])
-        low, high = sorted((before.in_flight, after.in_flight))
+        seconds, low, high = after.at - before.at, before.in_flight, after.in_flight
+        if low > high:
+            low, high = high, low
         # A load that changes between two looks belongs to no level.
-        if 0 < seconds <= _MAX_GAP and made and low > 0 and high <= _STEP * low:
-            found[round(math.log(after.in_flight, _STEP))].append((after, made / seconds))
-    return tuple(_level(looks) for _, looks in sorted(found.items()) if len(looks) >= _MIN_LOOKS)
+        if not 0 < seconds <= _MAX_GAP or low <= 0 or high > _STEP * low:
+            continue
+        made = (after.generation_tokens or 0.0) - (before.generation_tokens or 0.0)
+        if made > 0:
+            key = round(math.log(after.in_flight) / _LOG_STEP)
+            found[key].append((after, made / seconds))
+            if not order or order[-1] != key:
+                order.append(key)
+    levels = {key: _level(looks) for key, looks in sorted(found.items()) if len(looks) >= _MIN_LOOKS}
+    return History(tuple(levels.values()), _last_raise([levels[key] for key in order if key in levels]))
 
 
 def _level(looks: Iterable[tuple[Sample, float]]) -> Level:
@@ -80,14 +98,8 @@ def find_knee(levels: Sequence[Level]) -> Knee | None:
     return Knee(at, bool(higher), settle, _why(knee, higher, limit))
 
 
-def last_raise(samples: Sequence[Sample], levels: Sequence[Level]) -> str | None:
-    """Say what the last raise in concurrency raised; None where there was none among `levels`."""
-    order: list[Level] = []
-    for sample in samples:
-        near = min(levels, key=lambda level: abs(level.concurrency - sample.in_flight), default=None)
-        same = near is not None and abs(near.concurrency - sample.in_flight) <= (_STEP - 1) * near.concurrency
-        if near is not None and same and (not order or order[-1] is not near):
-            order.append(near)
+def _last_raise(order: Sequence[Level]) -> str | None:
+    """Say what the last raise in concurrency raised; None where there was none."""
     raises = [(before, after) for before, after in pairwise(order) if after.concurrency > 1.2 * before.concurrency]
     if not raises:
         return None
