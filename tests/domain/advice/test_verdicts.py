@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.domain.advice.traces import Row, steady, trace
-from vllm_supervisor.domain.advice import Advice, Confidence, Setting, Verdict, advise
+from vllm_supervisor.domain.advice import Advice, Confidence, Sample, Setting, Verdict, advise
 
 MINUTES = 600.0
 
@@ -84,6 +84,10 @@ CASES: dict[str, tuple[Verdict, Sequence[Row], Setting, dict[str, Any]]] = {
         Verdict.CLIENT_BOUND, steady(32, 0, 0.4), Setting(), {"prompts": 90_000.0, "hits": 0.95},
     ),
     "a GPU at 100 % alone says nothing": (Verdict.CLIENT_BOUND, steady(32, 0, 0.4), Setting(), {"gpu": 1.0}),
+    "our own canaries are no load": (
+        Verdict.NO_LOAD,
+        [*steady(0, 0, 0.0, 4), (1, 0, 0.001), *steady(0, 0, 0.0, 7)], Setting(), {"rate": 0.1, "prompts": 5.0},
+    ),
     "short requests, seen by their tokens alone": (
         Verdict.STARVED, [(0, 0, 0.0), (1, 0, 0.002)] * 6, Setting(), {},
     ),
@@ -146,3 +150,14 @@ def test_a_restart_sets_the_counters_back() -> None:
     rate = found.window.generation_rate
     assert rate is not None
     assert 90 <= rate <= 100
+
+
+def test_canaries_between_the_looks_are_no_load() -> None:
+    """An idle engine makes a token for us now and then: nothing runs at any look, and it is still no load."""
+    idle = [
+        Sample(at=5.0 * tick, running=0, kv=0.0, generation_tokens=1.0 * (tick // 6), prompt_tokens=40.0 * (tick // 6))
+        for tick in range(24)
+    ]
+    found = advise(idle, Setting(concurrency=32), window=60)
+    assert found is not None
+    assert found.verdict is Verdict.NO_LOAD

@@ -18,6 +18,9 @@ _RAMP = 0.7
 _RAMP_RATIO = 1.5
 """From the first to the last third, a smaller change is none."""
 _MIN_RAMP = 5
+_CANARY_TOKENS = 4
+_CANARY_PROMPT = 200
+"""Tokens between two looks that our own canary may account for: one is made, and a chat template is its prompt."""
 _LOW = 0.25
 """A sample with less than this share of the usual requests is a dip."""
 
@@ -128,7 +131,9 @@ def _worked(part: Sequence[Sample], index: int, sample: Sample) -> bool:
     if sample.in_flight > 0:
         return True
     before = part[index - 1] if index else sample
-    return bool(risen([before.generation_tokens, sample.generation_tokens]))
+    made = risen([before.generation_tokens, sample.generation_tokens]) or 0.0
+    asked = risen([before.prompt_tokens, sample.prompt_tokens]) or 0.0
+    return made > _CANARY_TOKENS or asked > _CANARY_PROMPT
 
 
 def _ended(part: Sequence[Sample], busy: Sequence[int], idle_end: float) -> bool:
