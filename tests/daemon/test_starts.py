@@ -23,7 +23,7 @@ ORDER = [
     "warming_up",
 ]
 COUNTED = {
-    "downloading": " of 300.0 MB, ",
+    "downloading": " of 20.0 MB, ",
     "loading_weights": " of 4 shards",
     "capturing_graphs": " of 10 graphs",
 }
@@ -76,7 +76,7 @@ def test_phases_progress_and_a_forecast(pliable: Make) -> None:
     rig = pliable()
     knobs = {
         "import_seconds": 0.8,
-        "download_bytes": 300_000_000,
+        "download_bytes": 20_000_000,
         "download_seconds": 4,
         "load_seconds": 2,
         "compile_seconds": 0.8,

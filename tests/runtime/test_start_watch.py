@@ -174,6 +174,34 @@ async def test_a_long_download_never_stalls() -> None:
         assert w.phases()[:4] == ["launching", "configuring", "downloading", "loading_weights"]
 
 
+@pytest.mark.parametrize(("total", "rate"), [(5_000_000, 1e6), (30_000_000, 6e6), (90_000_000, 9e6), (60_000_000, 1e9)])
+async def test_a_small_download_is_one_too(total: int, rate: float) -> None:
+    """Once vLLM loads weights, whatever comes into the cache is weights, also what is there within a look."""
+    lines = [(2.0, "vLLM server version 0.32.0"), (5.0, "Starting to load model m...")]
+    w = watched(
+        EngineScript(healthy_after=40.0), lines=lines, download_total=total, download_from=6.2, download_rate=rate
+    )
+    async with w.house.run():
+        w.house.supervisor.post(StartAsked())
+        await anyio.sleep(7)
+        assert w.phase()["name"] == "downloading"
+        await w.house.until(Phase.READY)
+        await w.house.a_moment()
+        assert w.phases() == ["launching", "configuring", "downloading", "loading_weights", "warming_up"]
+
+
+async def test_a_tokenizer_is_no_download_of_weights() -> None:
+    """What comes before the weights are announced, and is small, is something else; and so is what is there already."""
+    lines = [(2.0, "vLLM server version 0.32.0"), (30.0, "Starting to load model m...")]
+    w = watched(
+        EngineScript(healthy_after=40.0), lines=lines, download_total=17_000_000, download_from=3.0, download_rate=2e6
+    )
+    async with w.house.run():
+        await w.house.started()
+        await w.house.a_moment()
+        assert w.phases() == ["launching", "configuring", "loading_weights", "warming_up"]
+
+
 async def test_a_silent_start_stalls_with_evidence_first() -> None:
     """Nothing for `stall_timeout`: evidence is collected, and the engine ends with reason `startup_stall`."""
     w = watched(NEVER, lines=START[:2], look=5.0)

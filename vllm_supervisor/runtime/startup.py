@@ -43,7 +43,8 @@ ACTIVITY = 5.0
 ANNOUNCED = 3.0
 """How long after vLLM announced that it loads weights a download may begin; later, it loads them."""
 DOWNLOAD = 32 << 20
-"""Bytes that came, from which on it is a download of weights: tokenizers and configurations are smaller."""
+"""Bytes that came, or are missing, from which on it is a download of weights before vLLM announced that it loads them:
+tokenizers and configurations, which come then, are smaller. After the announcement whatever comes is weights."""
 PACE = 30.0
 """Seconds over which the pace of a download is taken."""
 _GB, _MB = 1e9, 1e6
@@ -72,6 +73,8 @@ class _Start:
     """(when, bytes) of the last looks at the cache."""
     present_at_first: int | None = None
     download: Download | None = None
+    grew: bool = False
+    """There is more in the cache than at the look before."""
     ratio: float = 0.0
     moved: StartMoved | None = None
     figures: StartupFigures = field(default_factory=StartupFigures)
@@ -204,7 +207,8 @@ class StartWatch:
         start.download = found
         if start.present_at_first is None:
             start.present_at_first = found.present
-        if before is not None and found.present > before.present:
+        start.grew = before is not None and found.present > before.present
+        if start.grew:
             start.pulse = start.pulse.moved(now, "the download")
         start.pace.append((now, found.present))
         while now - start.pace[0][0] > PACE:
@@ -241,7 +245,12 @@ class StartWatch:
     def _comes(self, start: _Start) -> bool:
         """Whether weights are being downloaded."""
         found, first = start.download, start.present_at_first
-        if found is None or first is None or not found.partial:
+        if found is None or first is None:
+            return False
+        if start.reader.load_announced:
+            # A small one is there, and finished, within two looks.
+            return found.partial or start.grew
+        if not found.partial:
             return False
         missing = found.expected is not None and found.expected - found.present >= DOWNLOAD
         return missing or found.present - first >= DOWNLOAD
