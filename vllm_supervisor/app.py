@@ -24,6 +24,7 @@ from vllm_supervisor.adapters.compilecache import TorchCompileCache
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.enginelog import EngineLog
 from vllm_supervisor.adapters.gpu import NvmlGpus
+from vllm_supervisor.adapters.journal import Journal, JournalLog
 from vllm_supervisor.adapters.logreader import GenerationLog
 from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
@@ -38,9 +39,9 @@ from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.domain.startup import arguments_digest
 from vllm_supervisor.errors import SupervisorError
-from vllm_supervisor.ports import EvidenceCollector, Level, Note, Observer, Request
+from vllm_supervisor.ports import Engine, EvidenceCollector, Level, Note, Observer, Request, StartLog
 from vllm_supervisor.runtime.advisor import Advisor
-from vllm_supervisor.runtime.api import Api
+from vllm_supervisor.runtime.api import Api, LogReader
 from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.headline import Headline
 from vllm_supervisor.runtime.liveness import LivenessWatch
@@ -113,6 +114,7 @@ class Daemon:
         self._logger = logger
         self._status = 0
         self._notifier = systemd.Notifier(os.environ)
+        self._journal: Journal | None = None
         passed = systemd.listen_fds(os.environ)
         state_dir = Path(plan.state_dir)
         held.enter_context(lock_state_dir(state_dir))
@@ -195,6 +197,8 @@ class Daemon:
 
         self._rotation = rotation.Rotation(plan.launch.log_file, plan.log.max_bytes, plan.log.keep)
         launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note, rotate=self._rotation.at_rest)
+        if plan.launch.log_file == JOURNAL:
+            self._journal = Journal(os.environ, launcher.instance)
         client = HttpEngineClient(spec)
         ground = Ground(gpus := NvmlGpus(plan.launch.env))
         advisor = Advisor(client, plan.advice, clock.now)
@@ -223,22 +227,31 @@ class Daemon:
             return self._prometheus.exposition(clock.now())
 
         admins = {0, os.geteuid(), *plan.control.admins}
-        return supervisor, Api(supervisor, recorder, LogFile(plan.launch.log_file), exposition, admins, advisor)
+        return supervisor, Api(supervisor, recorder, self._log_reader(), exposition, admins, advisor)
+
+    def _log_reader(self) -> LogReader:
+        return self._journal if self._journal is not None else LogFile(self._plan.launch.log_file)
+
+    def _engine_log(self, engine: Engine) -> StartLog:
+        if self._journal is not None:
+            return JournalLog(self._journal, engine.log_start)
+        return EngineLog(self._plan.launch.log_file, engine.log_start)
 
     def _post_mortem(
         self, gpus: NvmlGpus, ground: Ground, recorder: Recorder, clock: Clock, note: Callable[[Note], None]
     ) -> PostMortem:
         """Return what finds out why an engine ended."""
         launch, state_dir = self._plan.launch, Path(self._plan.state_dir)
+        part = None if self._journal is None else self._journal.part
         tools = Instruments(
-            log=GenerationLog(launch.log_file, Mask(launch).text),
+            log=GenerationLog(launch.log_file, Mask(launch).text, self._journal),
             oom=CgroupOomCounter(),
             gpus=gpus,
             ground=ground,
             history=StoredTrackRecord(state_dir, fingerprint(launch), note),
-            cache=TorchCompileCache(launch.env, launch.log_file),
+            cache=TorchCompileCache(launch.env, launch.log_file, part),
             remains=SharedMemory(),
-            bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall),
+            bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall, journal=part),
         )
         return PostMortem(tools, clock.wall, note)
 
@@ -248,7 +261,7 @@ class Daemon:
         """Return what watches starts."""
         plan, launch = self._plan, self._plan.launch
         return StartWatch(
-            Senses(lambda engine: EngineLog(launch.log_file, engine.log_start), EngineSigns(launch), gpus, evidence),
+            Senses(self._engine_log, EngineSigns(launch), gpus, evidence),
             HistoryFile(Path(plan.state_dir) / "history.json", note),
             model=launch.model,
             arguments=arguments_digest(launch.argv),

@@ -60,7 +60,10 @@ class Engine(Protocol):
 
     @property
     def log_start(self) -> int:
-        """Where this generation's part of the log file begins: its size in bytes at the launch. 0 where unknown."""
+        """Where this generation's part of the log begins, for those who read the log; 0 where unknown.
+
+        In a file its size in bytes at the launch; in the journal the generation, which the first line names.
+        """
         ...
 
     async def wait_leader(self) -> ExitStatus:
@@ -127,6 +130,11 @@ class EvidenceCollector(Protocol):
 
 class PartOfLog(Protocol):
     """The engine's log, from where a generation's part begins."""
+
+    @property
+    def unread(self) -> str | None:
+        """Say in words why this log cannot be read; None where it can be, or nobody knows yet."""
+        ...
 
     async def diagnose(self, start: int, context: Context) -> Diagnosis | None:
         """Name the cause that the log from byte `start` shows, None where it shows none; bounded in time.
@@ -276,6 +284,11 @@ class EngineClient(Protocol):
 
 class StartLog(Protocol):
     """One generation's part of the engine's log, read as it grows."""
+
+    @property
+    def unread(self) -> str | None:
+        """Say in words why this log cannot be read; None where it can be, or nobody knows yet."""
+        ...
 
     async def read(self) -> Sequence[str]:
         """Return the lines that came since the last call, bounded: of a flood, the latest. Raises OSError."""

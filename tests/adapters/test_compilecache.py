@@ -84,3 +84,11 @@ async def test_where_the_cache_is(root: Path, tmp_path: Path, env: dict[str, str
     given = {name: value.replace("HOME", str(tmp_path)) for name, value in env.items()} | {"HOME": str(tmp_path)}
     targets = await TorchCompileCache(given, "/nonexistent").move_aside(0)
     assert len(targets) == 1
+
+
+async def test_named_by_the_journal(root: Path) -> None:
+    """Where the log is no file, its part is read in pieces, wherever they are cut."""
+    line = f"INFO Using cache directory: {root}/torch_compile_cache/aaaa/rank_0_0/backbone for vLLM's\n".encode()
+    cache = TorchCompileCache({"VLLM_CACHE_ROOT": str(root)}, "journal", lambda _: [line[:40], line[40:]])
+    await cache.move_aside(1)
+    assert left(root) == ["bbbb", "cccc"]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from vllm_supervisor.adapters.enginelog import BEHIND, CARRY, PART, EngineLog
-from vllm_supervisor.domain.spec import JOURNAL
 
 
 def append(path: Path, data: bytes) -> None:
@@ -33,8 +32,8 @@ def test_it_begins_where_the_generation_does(tmp_path: Path) -> None:
     assert log.take() == ["unfinished"]
 
 
-def test_a_missing_file_and_the_journal_say_nothing(tmp_path: Path) -> None:
-    """Neither is an error; a file may come later."""
+def test_a_missing_file_says_nothing(tmp_path: Path) -> None:
+    """That is no error; it may come later."""
     log = EngineLog(str(tmp_path / "later.log"), 0)
     assert log.take() == []
     append(tmp_path / "later.log", b"here\n")
@@ -99,7 +98,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_reading_in_a_thread(tmp_path: Path) -> None:
-    """`read` is `take`, beside the loop; the journal is nothing to read."""
+    """`read` is `take`, beside the loop."""
     append(tmp_path / "vllm.log", b"line\n")
     assert await EngineLog(str(tmp_path / "vllm.log"), 0).read() == ["line"]
-    assert await EngineLog(JOURNAL, 0).read() == []

@@ -1,18 +1,31 @@
 """One generation's part of the log: nothing from before it, bounded in bytes and time, and quoted without secrets."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from vllm_supervisor.adapters.logreader import GenerationLog
 from vllm_supervisor.domain.diagnosis import Context
-from vllm_supervisor.domain.spec import JOURNAL
 
 pytestmark = pytest.mark.asyncio
 
 CAUSE = "vllm: error: unrecognized arguments: --no-such-flag\n"
 OTHER = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 FAILED = Context(exit_code=2)
+
+
+@dataclass
+class FakeJournal:
+    """Implements what reads parts of a log that is no file."""
+
+    unread: str | None
+    pieces: list[bytes]
+    asked: list[int] = field(default_factory=list)
+
+    def part(self, generation: int) -> list[bytes]:
+        self.asked.append(generation)
+        return self.pieces
 
 
 def part(path: Path) -> GenerationLog:
@@ -59,12 +72,21 @@ async def test_a_healthy_log(log: Path) -> None:
 
 
 async def test_no_log_to_read(log: Path) -> None:
-    """The journal is not read, what is known beside it counts; a missing file is an error."""
-    found = await GenerationLog(JOURNAL, str).diagnose(0, Context(signal=11))
+    """Of a journal that may not be read, what is known beside it counts; a missing file is an error."""
+    found = await GenerationLog("journal", str, FakeJournal("not allowed", [])).diagnose(0, Context(signal=11))
     assert found is not None
     assert found.cls == "segfault"
     with pytest.raises(FileNotFoundError):
         await part(log).diagnose(0, FAILED)
+
+
+async def test_a_part_that_is_no_file() -> None:
+    """What the journal has of the generation is read in pieces, wherever they are cut."""
+    journal = FakeJournal(None, [b"filler\nvllm: error: unrecog", b"nized arguments: --no-such-flag\n"])
+    found = await GenerationLog("journal", str, journal).diagnose(7, FAILED)
+    assert found is not None
+    assert (found.cls, found.line) == ("bad_cli_argument", 2)
+    assert journal.asked == [7]
 
 
 async def test_the_last_megabytes_of_a_flood(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

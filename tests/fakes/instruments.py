@@ -14,6 +14,7 @@ class FakeLog:
         self.calls = calls
         self.found: Diagnosis | None = None
         self.asked: list[tuple[int, Context]] = []
+        self.unread: str | None = None
 
     async def diagnose(self, start: int, context: Context) -> Diagnosis | None:
         async with self.calls.call("diagnose"):

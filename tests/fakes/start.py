@@ -16,6 +16,7 @@ class FakeStartLog:
 
     lines: list[tuple[float, str]] = field(default_factory=list)
     error: OSError | None = None
+    unread: str | None = None
     began: float = field(default_factory=anyio.current_time)
 
     async def read(self) -> Sequence[str]:

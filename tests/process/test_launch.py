@@ -11,7 +11,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.process.lab import PATIENCE, Lab, content, daemon, ending, gone, python, shell
-from vllm_supervisor.adapters.process.spawn import open_log
+from vllm_supervisor.adapters.process.outlet import Outlet, open_log
 from vllm_supervisor.domain.model import ExitStatus
 from vllm_supervisor.errors import LaunchError
 
@@ -91,6 +91,27 @@ def test_journal_stream_begins_as_journald_expects(tmp_path: Path) -> None:
             os.close(stream)
             with accepted.makefile("rb") as received:
                 assert received.read() == b"vllm\n\n6\n0\n0\n0\n0\na line\n"
+
+
+def test_a_generations_part_of_the_journal_is_marked(tmp_path: Path) -> None:
+    """The first line of its stream, and the last one once all of it is gone, are ours; between them it writes."""
+    path = str(tmp_path / "stdout")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(path)
+        server.listen()
+        outlet = Outlet("journal", "me", journal=path)
+        outlet.prepare(3)
+        assert outlet.begin(3) == 3
+        log = outlet.open(3)
+        accepted, _ = server.accept()
+        with accepted:
+            os.write(log, b"a line\n")
+            os.close(log)
+            outlet.ended(3)
+            outlet.ended(3)
+            with accepted.makefile("rb") as received:
+                ours, lines = b"[vllm-supervisor] generation 3 is ", received.read().splitlines()[7:]
+        assert lines == [ours + b"launched by instance me", b"a line", ours + b"gone"]
 
 
 @pytest.mark.asyncio

@@ -283,3 +283,14 @@ async def test_the_diagnosis_comes_before_the_backoff() -> None:
         assert m.house.state.ended_at is not None
         assert m.house.state.since - m.house.state.ended_at == pytest.approx(1.0, abs=0.1)
         assert m.house.state.deadline == pytest.approx(m.house.state.ended_at + 1.5)
+
+
+async def test_a_log_that_cannot_be_read_is_told_once() -> None:
+    """The status says what a diagnosis without it rests on, for as long as the daemon lives; one note is enough."""
+    m = morgue(CRASHES, CRASHES, SERVES)
+    m.tools.log.unread = "not allowed: the exit code alone decides"
+    async with m.house.run():
+        await m.house.started()
+        assert m.house.supervisor.status()["log"] == {"readable": False, "detail": m.tools.log.unread}
+        [note] = m.notes("log_not_read")
+        assert note.fields["problem"] == "not_readable"

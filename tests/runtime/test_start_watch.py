@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.engine import EngineScript
 from tests.fakes.house import House, build
 from tests.fakes.start import FakeEvidence, FakeHistory, FakeSigns, FakeStartLog
-from vllm_supervisor.domain.messages import StartAsked
+from vllm_supervisor.domain.messages import RestartAsked, StartAsked
 from vllm_supervisor.domain.model import Cause, Phase, Policy
 from vllm_supervisor.domain.startup import PastStart, PastStarts, StartPhase
 from vllm_supervisor.ports import Engine
@@ -289,6 +289,18 @@ async def test_a_log_that_cannot_be_read_is_a_silent_one() -> None:
         w.house.supervisor.post(StartAsked())
         await w.house.until(Phase.STOPPING, within=2000)
         assert w.house.observer.noticed("internal_error") == []
+
+
+async def test_a_log_that_is_not_ours_to_read_is_told_once() -> None:
+    """The status says so, and so does one note, however often it is looked at, and at whatever start."""
+    w = watched(EngineScript(healthy_after=20.0))
+    w.log.unread = "not allowed"
+    async with w.house.run():
+        await w.house.started()
+        w.house.supervisor.post(RestartAsked())
+        await anyio.sleep(100)
+        assert w.house.supervisor.status()["log"] == {"readable": False, "detail": "not allowed"}
+        assert len(w.house.observer.noticed("log_not_read")) == 1
 
 
 async def test_a_listening_engine_is_warming_up_whatever_the_log_says() -> None:

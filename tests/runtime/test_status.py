@@ -17,6 +17,7 @@ from vllm_supervisor.domain.model import RESTART_REASONS, Outcome, Phase, Public
 pytestmark = pytest.mark.anyio
 
 SCHEMA: Mapping[str, frozenset[str]] = {
+    "log": frozenset(("readable", "detail")),
     "": frozenset(
         (
             "version",
@@ -33,6 +34,7 @@ SCHEMA: Mapping[str, frozenset[str]] = {
             "since",
             "uptime_s",
             "phase",
+            "log",
             "restarts",
             "next_start_in_s",
             "last_exit",

@@ -17,7 +17,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from vllm_supervisor.domain.masking import Mask
-from vllm_supervisor.domain.spec import JOURNAL, LaunchSpec
+from vllm_supervisor.domain.spec import LaunchSpec
 from vllm_supervisor.ports import Member
 
 KEEP = 10
@@ -33,7 +33,10 @@ _STACKS_WITHIN = 10.0
 
 
 class StoredBundles:
-    """Implements `ports.CrashBundles`. `events` returns the flight recorder; `wall` seconds since the epoch."""
+    """Implements `ports.CrashBundles`. `events` returns the flight recorder; `wall` seconds since the epoch.
+
+    `journal` yields the part of the log that a generation's `log_start` names, where it is no file.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,8 @@ class StoredBundles:
         events: Callable[[], bytes],
         wall: Callable[[], float] = time.time,
         proc: Path = Path("/proc"),
+        *,
+        journal: Callable[[int], Iterable[bytes]] | None = None,
     ) -> None:
         self._folder = state_dir / "crashes"
         self._spec = spec
@@ -49,6 +54,7 @@ class StoredBundles:
         self._events = events
         self._wall = wall
         self._proc = proc
+        self._journal = journal
         self._begun: tuple[int, Path] | None = None
 
     async def photograph(self, generation: int, facts: Mapping[str, object], members: Iterable[Member]) -> str:
@@ -165,8 +171,11 @@ class StoredBundles:
 
     def _log_tail(self, log_start: int) -> str | None:
         """Return the end of this generation's part of the log; None where it cannot be read."""
-        if self._spec.log_file == JOURNAL:
-            return None
+        if self._journal is not None:
+            found = b""
+            for piece in self._journal(log_start):
+                found = (found + piece)[-_MAX_LOG:]
+            return found.decode("utf-8", "replace") or None
         try:
             with Path(self._spec.log_file).open("rb") as stream:
                 size = os.fstat(stream.fileno()).st_size

@@ -7,7 +7,7 @@ in torch_aot_compile/HASH below that, and logs where.
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from anyio import to_thread
@@ -21,15 +21,21 @@ _AOT = "torch_aot_compile"
 
 
 class TorchCompileCache:
-    """Implements `ports.CompileCache` for an engine with this environment and log file."""
+    """Implements `ports.CompileCache` for an engine with this environment and log file.
 
-    def __init__(self, env: Mapping[str, str], log_file: str) -> None:
+    `journal` yields the part of the log that a generation's `log_start` names, where it is no file.
+    """
+
+    def __init__(
+        self, env: Mapping[str, str], log_file: str, journal: Callable[[int], Iterable[bytes]] | None = None
+    ) -> None:
         home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 -- the daemon's own, as a string
         default = Path(env.get("XDG_CACHE_HOME") or Path(home, ".cache"), "vllm")
         root = env.get("VLLM_CACHE_ROOT")
         # vLLM expands a ~ in this variable itself.
         self._folder = (Path(re.sub(r"^~(?=/|$)", home, root)) if root else default) / "torch_compile_cache"
         self._log_file = log_file
+        self._journal = journal
 
     async def move_aside(self, log_start: int) -> tuple[str, ...]:
         """Move away what the log says this model uses, and return where to.
@@ -54,20 +60,25 @@ class TorchCompileCache:
     def _named(self, log_start: int) -> list[Path]:
         """Return the folders, each directly below the cache or its AOT part, that this part of the log names."""
         found: dict[Path, None] = {}
+        rest = b""
         try:
-            with Path(self._log_file).open("rb") as stream:
-                size = os.fstat(stream.fileno()).st_size
-                stream.seek(log_start if log_start <= size else 0)
-                rest, left = b"", _WITHIN
-                while left > 0 and (chunk := stream.read(_CHUNK)):
-                    left -= len(chunk)
-                    for match in _NAMED.finditer(rest + chunk):
-                        if (folder := self._hash_folder(Path(os.fsdecode(match[1])))) is not None:
-                            found[folder] = None
-                    rest = chunk[-_OVERLAP:]
+            for chunk in self._part(log_start) if self._journal is None else self._journal(log_start):
+                for match in _NAMED.finditer(rest + chunk):
+                    if (folder := self._hash_folder(Path(os.fsdecode(match[1])))) is not None:
+                        found[folder] = None
+                rest = (rest + chunk)[-_OVERLAP:]
         except OSError:
             return []
         return list(found)
+
+    def _part(self, log_start: int) -> Iterator[bytes]:
+        with Path(self._log_file).open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(log_start if log_start <= size else 0)
+            left = _WITHIN
+            while left > 0 and (chunk := stream.read(_CHUNK)):
+                left -= len(chunk)
+                yield chunk
 
     def _hash_folder(self, path: Path) -> Path | None:
         """Return the folder of the hash for a path below it; None for one outside the cache."""

@@ -7,8 +7,6 @@ import stat
 import anyio
 from anyio import to_thread
 
-from vllm_supervisor.domain.spec import JOURNAL
-
 PART = 1 << 16
 """Most bytes of one look: about 500 lines, which take the loop some milliseconds."""
 BEHIND = 1 << 20
@@ -20,11 +18,13 @@ _BREAK = re.compile(rb"[\r\n]+")
 
 
 class EngineLog:
-    """Implements `ports.StartLog` on a file, from byte `start` on; on the journal there is nothing to read.
+    """Implements `ports.StartLog` on a file, from byte `start` on.
 
     Goes on across truncation and across a rename with a new file in its place. A progress bar, which ends its line
     only when it is full, is told as it stands once it has stood for two looks.
     """
+
+    unread: str | None = None
 
     def __init__(self, path: str, start: int) -> None:
         self._path = path
@@ -36,8 +36,6 @@ class EngineLog:
 
     async def read(self) -> list[str]:
         """Return the lines that came since the last call. Raises OSError where the file cannot be read."""
-        if self._path == JOURNAL:
-            return []
         # A limiter of our own: a file system that hangs shall cost one thread, not the daemon all of its own.
         return await to_thread.run_sync(self.take, abandon_on_cancel=True, limiter=self._limiter)
 

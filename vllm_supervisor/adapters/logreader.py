@@ -2,15 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from anyio import to_thread
 
 from vllm_supervisor.domain.diagnosis import Context, Diagnoser, Diagnosis, Scanner
-from vllm_supervisor.domain.spec import JOURNAL
 
 CHUNK = 1024 * 1024
 """Bytes read at a time: large enough for disk speed, and with the carry of one line all that is held."""
@@ -24,8 +23,24 @@ def read_into(diagnoser: Diagnoser, stream: BinaryIO) -> None:
     scanner.finish()
 
 
+class JournalPart(Protocol):
+    """What reads parts of a log that is no file."""
+
+    @property
+    def unread(self) -> str | None:
+        """Say in words why nothing can be read; None where it can be, or nobody knows yet."""
+        ...
+
+    def part(self, generation: int) -> Iterable[bytes]:
+        """Yield what an engine that is gone wrote, in pieces, bounded in all."""
+        ...
+
+
 class GenerationLog:
-    """Implements `ports.PartOfLog` on the engine's log file. `mask` takes secrets out of what is quoted."""
+    """Implements `ports.PartOfLog` on the engine's log file, or on what `journal` reads instead.
+
+    `mask` takes secrets out of what is quoted.
+    """
 
     LIMIT = 64 * 1024 * 1024
     """Bytes read at most, the last ones: a cause stands where it ended."""
@@ -35,20 +50,31 @@ class GenerationLog:
     PIECE = 256 * 1024
     """Bytes looked at in one go: matching holds the interpreter, and the control socket waits for that long."""
 
-    def __init__(self, path: str, mask: Callable[[str], str]) -> None:
+    def __init__(self, path: str, mask: Callable[[str], str], journal: JournalPart | None = None) -> None:
         self._path = path
         self._mask = mask
+        self._journal = journal
+
+    @property
+    def unread(self) -> str | None:
+        """Say in words why this log cannot be read; None where it can be, or nobody knows yet."""
+        return None if self._journal is None else self._journal.unread
 
     async def diagnose(self, start: int, context: Context) -> Diagnosis | None:
         """Name the cause that the log from byte `start` shows, None where it shows none. Raises OSError.
 
-        Without a log to read (the journal has it), what is known beside it decides.
+        Without a log to read (a journal that is not ours to read), what is known beside it decides.
         """
         return await to_thread.run_sync(self._diagnose, start, context, abandon_on_cancel=True)
 
     def _diagnose(self, start: int, context: Context) -> Diagnosis | None:
         diagnoser = Diagnoser()
-        if self._path != JOURNAL:
+        if self._journal is not None:
+            scanner = Scanner(diagnoser)
+            for piece in self._journal.part(start):
+                scanner.feed(piece)
+            scanner.finish()
+        else:
             with Path(self._path).open("rb", buffering=0) as stream:
                 self._feed(Scanner(diagnoser), stream, start)
         found = diagnoser.verdict(context)

@@ -30,6 +30,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("advice", (status.get("advice") or {}).get("headline")),
         ("restarts", _restarts(status.get("restarts") or {})),
         ("last exit", last_exit(status)),
+        ("log", (status.get("log") or {}).get("detail")),
         ("evidence", (status.get("last_exit") or {}).get("bundle")),
     ]
     return "\n".join(f"{name:<10} {value}" for name, value in rows if value)

@@ -12,6 +12,21 @@ JOURNAL = "journal"
 """The `log_file` that means the journal."""
 
 
+def begin_mark(generation: int) -> str:
+    """Return the line, or how it begins, after which a generation's part of the log begins."""
+    return f"[vllm-supervisor] generation {generation} is launched"
+
+
+def journal_mark(generation: int, instance: str) -> str:
+    """Return the first line of a generation in the journal, which no other one has: many may share a journal."""
+    return f"{begin_mark(generation)} by instance {instance}"
+
+
+def end_mark(generation: int) -> str:
+    """Return the line after which nothing of a generation comes in the journal."""
+    return f"[vllm-supervisor] generation {generation} is gone"
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """How `vllm serve` is launched.

@@ -9,7 +9,9 @@ from vllm_supervisor.domain.liveness import Liveness
 from vllm_supervisor.domain.messages import Adopted, Event, LeaderExited, Probed, Spawned
 from vllm_supervisor.domain.model import RESTART_REASONS, Cause, ExitStatus, Outcome, State
 from vllm_supervisor.domain.startup import StartupFigures
-from vllm_supervisor.ports import Member
+from vllm_supervisor.ports import Level, LogProblem, Member, Note
+
+LOG_NOT_READ = "log_not_read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
+class LogUnread:
+    """The engine's log cannot be read; `why` in words for the operator."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Examined:
     """What was found out about how this generation ended; what is None is not known (yet)."""
 
@@ -81,7 +91,13 @@ class Watched:
     canary: float | None = None
 
 
-Fact = Described | Looked | StartProgressed | StartMoved | Printed | Examined | Watched
+Fact = Described | Looked | StartProgressed | StartMoved | Printed | LogUnread | Examined | Watched
+
+
+def unread(generation: int, why: str) -> tuple[LogUnread, Note]:
+    """Return what is to be posted of a log that cannot be read: for the status, and for everybody."""
+    fields = {"problem": LogProblem.NOT_READABLE.value, "detail": why}
+    return LogUnread(generation, why), Note(LOG_NOT_READ, Level.WARNING, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,8 @@ class Facts:
     progress: StartProgressed | None = None
     moved: StartMoved | None = None
     figures: StartupFigures | None = None
+    log_unread: str | None = None
+    """Why the engine's log cannot be read. What has once been found so stays so: it takes another daemon."""
     described: Described | None = None
     metrics: EngineMetrics | None = None
     watched: Watched | None = None
@@ -160,6 +178,8 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
             return replace(facts, moved=fact)
         case Printed():
             return replace(facts, figures=fact.figures)
+        case LogUnread():
+            return replace(facts, log_unread=fact.why)
         case Examined():
             if facts.last_exit is None:
                 return facts

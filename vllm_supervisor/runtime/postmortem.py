@@ -27,7 +27,7 @@ from vllm_supervisor.ports import (
     Remains,
     TrackRecord,
 )
-from vllm_supervisor.runtime.facts import Examined
+from vllm_supervisor.runtime.facts import LOG_NOT_READ, Examined, unread
 from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.portraits import Row, in_short, process_table
 from vllm_supervisor.runtime.tasks import Post, told
@@ -74,6 +74,7 @@ class PostMortem:
         self._members: tuple[Member, ...] = ()
         self._portraits: tuple[Portrait, ...] = ()
         self._seen_at: float | None = None
+        self._told_unread = False
         self._ended_at: float | None = None
 
     # --- Observer
@@ -94,7 +95,8 @@ class PostMortem:
         """Ignore: `stepped` has the whole state."""
 
     def noted(self, note: Note) -> None:
-        """Ignore notes: none is about the end."""
+        """Take note that the log was found unreadable before."""
+        self._told_unread = self._told_unread or note.kind == LOG_NOT_READ
 
     # --- while the engine lives
 
@@ -159,6 +161,9 @@ class PostMortem:
             beside = {"oom_kills": oom_kills, "xids": list(xids)}
             diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
             diagnosis = without_us(diagnosis, ending)
+        if self._tools.log.unread is not None and not self._told_unread:
+            for item in unread(engine.generation, self._tools.log.unread):
+                post(item)
         verdict = judge(diagnosis, proven=self._tools.history.proven)
         found = diagnosis.as_json() if diagnosis is not None else None
         post(Examined(engine.generation, diagnosis=found))

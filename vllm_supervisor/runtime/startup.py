@@ -33,7 +33,7 @@ from vllm_supervisor.ports import (
     StartLog,
     StartSigns,
 )
-from vllm_supervisor.runtime.facts import Printed, StartMoved
+from vllm_supervisor.runtime.facts import LOG_NOT_READ, Printed, StartMoved, unread
 from vllm_supervisor.runtime.tasks import Post
 
 LOOK = 0.5
@@ -115,6 +115,7 @@ class StartWatch:
         self._now = now
         self._pause = min(look, stall_timeout / 4)
         self._start: _Start | None = None
+        self._told_unread = False
 
     async def watch(self, engine: Engine, post: Post) -> None:
         """Look until cancelled; tell what moved, and condemn the engine once nothing does.
@@ -165,7 +166,8 @@ class StartWatch:
         self._history.save(start.past.with_start(past))
 
     def noted(self, note: Note) -> None:
-        """Ignore notes."""
+        """Take note that a log was found unreadable at the end of its engine."""
+        self._told_unread = self._told_unread or note.kind == LOG_NOT_READ
 
     # --- looking
 
@@ -190,6 +192,10 @@ class StartWatch:
         lines = None
         with anyio.move_on_after(ACTIVITY), suppress(OSError):
             lines = await start.log.read()
+        if start.log.unread is not None and not self._told_unread:
+            self._told_unread = True
+            for item in unread(start.generation, start.log.unread):
+                start.post(item)
         for line in lines or ():
             before = start.reader.phase
             if start.reader.feed(line) or start.reader.phase is not before:

@@ -53,6 +53,7 @@ def status(
         },
         "next_start_in_s": _next_start(state, now),
         "last_exit": _last_exit(facts.last_exit),
+        "log": {"readable": facts.log_unread is None, "detail": facts.log_unread},
         "probe": {
             "last_ok_age_s": None if facts.last_ok_at is None else _seconds(now - facts.last_ok_at),
             "consecutive_failures": state.probe_failures,

@@ -245,6 +245,7 @@ class Supervisor:
                 | known.StartProgressed()
                 | known.StartMoved()
                 | known.Printed()
+                | known.LogUnread()
                 | known.Examined()
                 | known.Watched()
             ):

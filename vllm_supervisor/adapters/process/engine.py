@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM, Signals
@@ -44,10 +44,18 @@ class ProcessTree:
     """Implements `ports.Engine`.
 
     The leader's zombie is kept until every member is gone: as long as it is there, the kernel gives its number to no
-    other process, session or group.
+    other process, session or group. `gone` is called once no member is left.
     """
 
-    def __init__(self, generation: int, leader: Leader, family: Family, host: str, log_start: int = 0) -> None:
+    def __init__(
+        self,
+        generation: int,
+        leader: Leader,
+        family: Family,
+        host: str,
+        log_start: int = 0,
+        gone: Callable[[], None] = lambda: None,
+    ) -> None:
         self._generation = generation
         self._leader = leader
         self._family = family
@@ -56,6 +64,7 @@ class ProcessTree:
         self._lock = threading.Lock()
         self._status: ExitStatus | None = None if leader.held is not None else ExitStatus()
         self._gone = False
+        self._tell_gone = gone
         self._found: tuple[Portrait, ...] | None = None
 
     @property
@@ -75,7 +84,7 @@ class ProcessTree:
 
     @property
     def log_start(self) -> int:
-        """The log file's size at the launch, bytes; 0 for the journal, and for a leftover without a record."""
+        """Where its part of the log begins, as `ports.Engine` has it; 0 for a leftover without a record."""
         return self._log_start
 
     async def wait_leader(self) -> ExitStatus:
@@ -104,6 +113,8 @@ class ProcessTree:
             quiet = 0 if alive else quiet + 1
             if alive:
                 await self._until_one_look_is_worth(alive)
+        if not self._gone:
+            self._tell_gone()
         self._let_go()
 
     async def members(self) -> tuple[Member, ...]:

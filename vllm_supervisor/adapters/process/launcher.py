@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from anyio import from_thread, to_thread
@@ -13,11 +14,12 @@ from anyio import from_thread, to_thread
 from vllm_supervisor.adapters.process import kernel, pidfd
 from vllm_supervisor.adapters.process.engine import Leader, ProcessTree, held_leader
 from vllm_supervisor.adapters.process.family import Family, Origin, newest_launch
+from vllm_supervisor.adapters.process.outlet import Outlet, open_log
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
 from vllm_supervisor.adapters.process.rpcfolder import RpcFolders
-from vllm_supervisor.adapters.process.spawn import launch, log_size, mark_generation, open_log
+from vllm_supervisor.adapters.process.spawn import launch
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
@@ -47,16 +49,17 @@ class EngineLauncher:
         proc: Proc | None = None,
     ) -> None:
         self.spec = spec
-        self._rotate = rotate
         self._note = note
         self._proc = proc or Proc()
         self._records = Records(state_dir)
         try:
-            self._instance = self._records.instance()
+            self.instance = self._records.instance()
+            """The name of this instance, made up once for ever."""
         except OSError as exc:
             raise SupervisorError(f"state directory {state_dir}", str(exc), "make room, or make it writable") from exc
+        self._outlet = Outlet(spec.log_file, self.instance, rotate)
         self._own = os.getpid()
-        self._folders = RpcFolders(self._instance)
+        self._folders = RpcFolders(self.instance)
 
     def last_generation(self) -> int:
         """Return the number of the last launch of this instance, by whichever daemon; 0 when none is known."""
@@ -115,12 +118,17 @@ class EngineLauncher:
         found = find_launcher(self.spec)
         if isinstance(found, LauncherMissing):
             raise LaunchError(f"launcher {self.spec.argv[0]}", found.why, found.remedy)
-        mark = f"{self._instance}.{generation}"
+        mark = f"{self.instance}.{generation}"
         record = Record(generation, self._proc.boot_id(), self._me())
         self._write(record)
         self._prepare_log(generation)
-        log_start = log_size(self.spec.log_file)
-        pid = launch(found, self.spec, {**self.spec.env, **self._folders.make(generation, self.spec.env), MARKER: mark})
+        log_start = self._outlet.begin(generation)
+        env = {**self.spec.env, **self._folders.make(generation, self.spec.env), MARKER: mark}
+        log = self._open_log(generation)
+        try:
+            pid = launch(found, self.spec, env, log)
+        finally:
+            os.close(log)
         try:
             start = self._start_of(pid)
             self._write(replace(record, leader=Identity(pid, start), log_start=log_start))
@@ -138,17 +146,25 @@ class EngineLauncher:
             session=os.getsid(0),
         )
         family = Family(self._proc, origin, self._own)
-        return ProcessTree(generation, leader, family, self.spec.host, log_start)
+        return ProcessTree(
+            generation, leader, family, self.spec.host, log_start, partial(self._outlet.ended, generation)
+        )
 
     def _prepare_log(self, generation: int) -> None:
         """Begin this generation's part of the log, to which nobody writes now. What fails here hinders no launch."""
         try:
-            self._rotate()
-            mark_generation(self.spec.log_file, generation)
+            self._outlet.prepare(generation)
         except OSError as exc:
             detail = f"{self.spec.log_file}: {exc.strerror or exc}"
             fields = {"problem": log_problem(exc.errno).value, "detail": detail}
             from_thread.run_sync(self._note, Note("log_not_prepared", Level.WARNING, fields))
+
+    def _open_log(self, generation: int) -> int:
+        path = self.spec.log_file
+        try:
+            return self._outlet.open(generation)
+        except OSError as exc:
+            raise LaunchError("log file", f"{path}: {exc.strerror}", "see engine.vllm.log_file") from exc
 
     def _write(self, record: Record) -> None:
         try:
@@ -184,7 +200,7 @@ class EngineLauncher:
         else:
             leader, born = None, 0
         # Any generation of this instance: with the lock held and the daemon dead, whoever bears its name is left over.
-        origin = Origin(leader.pid if leader else None, born, (f"{self._instance}.",))
+        origin = Origin(leader.pid if leader else None, born, (f"{self.instance}.",))
         family = Family(self._proc, origin, self._own)
         found = [stat for stat in family.look() if not stat.gone]
         if not found and leader is None:

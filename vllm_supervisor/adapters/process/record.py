@@ -33,7 +33,7 @@ class Record:
     gone: bool = False
     """It is proven gone, and its end was examined where nobody had asked for it."""
     log_start: int = 0
-    """Where its part of the log begins, bytes."""
+    """Where its part of the log begins, as `ports.Engine` has it."""
 
 
 class Records:

@@ -2,73 +2,26 @@
 
 import contextlib
 import errno
-import os
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from vllm_supervisor.domain.spec import JOURNAL, LaunchSpec
+from vllm_supervisor.domain.spec import LaunchSpec
 from vllm_supervisor.errors import LaunchError
 
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
 _OOM_STEP = 500
 _MOST_LIKELY = 1000
 """The range of oom_score_adj is -1000 to 1000 (proc(5))."""
-_JOURNALD = "/run/systemd/journal/stdout"
-_JOURNAL_HEADER = b"vllm\n\n6\n0\n0\n0\n0\n"
-"""As sd_journal_stream_fd(3) writes it: identifier, unit (journald knows it from the cgroup), priority info, no
-priority prefixes in lines, forwarded nowhere."""
 
 
-def open_log(path: str, journal: str = _JOURNALD) -> int:
-    """Open the log for append, with its directories made, or a stream into the journal; raises OSError.
-
-    The engine writes into the file itself: a pipe through the daemon would break vLLM when the daemon dies.
-    """
-    if path == JOURNAL:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
-            stream.connect(journal)
-            stream.shutdown(socket.SHUT_RD)
-            stream.sendall(_JOURNAL_HEADER)
-            return stream.detach()
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, _LOG_FLAGS, 0o640)
-
-
-def log_size(path: str) -> int:
-    """Return the size of the log in bytes; 0 for the journal, and where there is no file yet."""
-    try:
-        return 0 if path == JOURNAL else os.stat(path).st_size  # noqa: PTH116 - a string, as the rest of this module
-    except OSError:
-        return 0
-
-
-def mark_generation(path: str, generation: int) -> None:
-    """Append a line from us, so that a generation's part of the log can be found. Raises OSError."""
-    if path == JOURNAL:
-        return
-    log = open_log(path)
-    try:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        os.write(log, f"[vllm-supervisor] generation {generation} is launched at {moment}\n".encode())
-    finally:
-        os.close(log)
-
-
-def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
+def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str], log: int) -> int:
     """Start the launcher and return its pid once it has been executed. Raises LaunchError. Blocking, about 1 ms.
 
-    The head of a session of its own, stdin from nowhere, output into the log, no other descriptor, an empty signal
-    mask. Signals have their default dispositions provided that `normalize_signals` ran in this process: doing it
+    The head of a session of its own, stdin from nowhere, output into `log`, no other descriptor, an empty signal mask.
+    Signals have their default dispositions provided that `normalize_signals` ran in this process: doing it
     between fork and exec needs a `preexec_fn`, which costs vfork, and with it tens of milliseconds in a grown daemon.
     """
-    try:
-        log = open_log(spec.log_file)
-    except OSError as exc:
-        raise LaunchError("log file", f"{spec.log_file}: {exc.strerror}", "see engine.vllm.log_file") from exc
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # of this thread, and thereby of the child
     try:
         child = subprocess.Popen(  # noqa: S603  the operator's own launcher, never a shell
@@ -83,8 +36,6 @@ def launch(executable: str, spec: LaunchSpec, env: Mapping[str, str]) -> int:
         )
     except (OSError, ValueError) as exc:  # ValueError: a null byte in an argument
         raise _explained(exc, executable, spec) from exc
-    finally:
-        os.close(log)
     # Reaping is the engine's, by pidfd. Popen must neither warn that its child still runs nor wait for it.
     child.returncode = 0
     offer_to_oom_killer(child.pid)

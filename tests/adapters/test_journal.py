@@ -1,0 +1,98 @@
+"""The journal where there is no journalctl, or one that behaves badly; with a real journald it is tested elsewhere."""
+
+import os
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.eventually import eventually
+from vllm_supervisor.adapters import journal as module
+from vllm_supervisor.adapters.journal import Journal, JournalLog
+
+FOUND = "__CURSOR=c\n_STREAM_ID=abc\n\n"
+
+
+def journal(folder: Path, script: str) -> Journal:
+    """Return a journal whose journalctl is this shell script."""
+    program = folder / "journalctl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Journal({"PATH": f"{folder}:/usr/bin:/bin", "INVOCATION_ID": "1234"}, "me")
+
+
+def test_without_journalctl(tmp_path: Path) -> None:
+    """Nothing is read, and the reason is at hand."""
+    nothing = Journal({"PATH": str(tmp_path)}, "me")
+    assert list(nothing.part(1)) == []
+    assert nothing.unread is not None
+    assert "journalctl is not installed" in nothing.unread
+
+
+def test_a_part_is_found_by_its_first_line(tmp_path: Path) -> None:
+    """Asked for by our line, of this user's; then by the stream alone, without that line."""
+    script = f"""
+echo "$@" >> {tmp_path}/asked
+case "$*" in
+  *MESSAGE=*launched*) printf '{FOUND.replace(chr(10), chr(92) + "n")}';;
+  *MESSAGE=*gone*) echo gone;;
+  *) echo '[vllm-supervisor] generation 3 is launched by instance me'; echo one; echo two;;
+esac"""
+    found = journal(tmp_path, script)
+    assert b"".join(found.part(3)) == b"one\ntwo\n"
+    first, last, part = (tmp_path / "asked").read_text().splitlines()
+    assert first.endswith(f"_UID={os.geteuid()} MESSAGE=[vllm-supervisor] generation 3 is launched by instance me")
+    assert "_STREAM_ID=abc MESSAGE=[vllm-supervisor] generation 3 is gone" in last
+    assert part.endswith("_STREAM_ID=abc")
+    assert found.unread is None
+
+
+def test_a_journal_that_hangs_costs_its_time_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up, and killed."""
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
+    begun = time.monotonic()
+    assert journal(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 1000").stream(1) is None
+    assert time.monotonic() - begun < 20
+    pid = (tmp_path / "pid").read_text().strip()
+    assert not Path("/proc", pid).exists()
+
+
+@pytest.mark.asyncio
+async def test_what_a_journal_that_is_not_ours_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first line that does not appear in time shows that we may not read; clients are told what would help."""
+    monkeypatch.setattr(module, "_APPEARS", 0.0)
+    closed = journal(tmp_path, "exit 0")
+    log = JournalLog(closed, 1)
+    assert await log.read() == []
+    assert log.unread is not None
+    assert b"SupplementaryGroups=systemd-journal" in await closed.tail(10)
+
+
+@pytest.mark.asyncio
+async def test_a_start_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look begins after the cursor of the one before; bars come in pieces."""
+    monkeypatch.setattr(module, "_SHARE", 1e9)
+    script = f"""
+case "$*" in
+  *MESSAGE=*) printf '{FOUND.replace(chr(10), chr(92) + "n")}';;
+  *after-cursor=first*) echo three; echo '-- cursor: second';;
+  *after-cursor=second*) ;;
+  *) echo one; printf 'bar 1%%\\rbar 2%%\\n'; echo '-- cursor: first';;
+esac"""
+    log = JournalLog(journal(tmp_path, script), 1)
+    assert await log.read() == ["one", "bar 1%", "bar 2%"]
+    assert await log.read() == ["three"]
+    assert await log.read() == []
+    assert await log.read() == []
+
+
+@pytest.mark.asyncio
+async def test_a_follower_that_leaves_takes_journalctl_along(tmp_path: Path) -> None:
+    """Closing the stream kills the child that feeds it."""
+    follower = journal(tmp_path, f"echo $$ > {tmp_path}/pid; echo line; exec sleep 1000").follow(1)
+    with anyio.fail_after(20):
+        assert await anext(follower) == b"line\n"
+    await follower.aclose()
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), what="journalctl is gone")
