@@ -72,7 +72,7 @@ async def test_what_a_journal_that_is_not_ours_says(tmp_path: Path, monkeypatch:
 @pytest.mark.asyncio
 async def test_a_start_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look begins after the cursor of the one before; bars come in pieces."""
-    monkeypatch.setattr(module, "_SHARE", 1e9)
+    monkeypatch.setattr(module, "_PAUSE", 0.0)
     script = f"""
 case "$*" in
   *MESSAGE=*) printf '{FOUND.replace(chr(10), chr(92) + "n")}';;

@@ -35,7 +35,7 @@ def quarrels(box: Container) -> None:
 
 def test_phases_and_clients_read_the_journal(service: Container) -> None:
     """Phases of the start come from the engine's lines; `logs` and `logs -f` have them, and no other service's."""
-    slowly = JOURNAL.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "4"}\n    log_file:')
+    slowly = JOURNAL.replace("log_file:", 'env: {SIM_LOAD_SECONDS: "6"}\n    log_file:')
     service.write("/etc/vllm-supervisor/config.yaml", slowly)
     with service.drop_in(ALLOWED):
         service.run("systemctl start vllm-supervisor")

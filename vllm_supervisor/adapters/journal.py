@@ -32,8 +32,8 @@ _SETTLES = 1.0
 _AGAIN = 0.05
 _APPEARS = 10.0
 """Seconds after which a first line that cannot be found shows that we may not read."""
-_SHARE = 0.1
-"""How much of the time is spent on looks at a start, at most: each is a process, and journals may be large."""
+_PAUSE, _LONGEST_PAUSE = 3.0, 2.0
+"""How many times its own duration follows a look at a start, and seconds at most: each look is a process."""
 _LOOK = 500
 """Lines of one look. After as many the rest is skipped: a flood is not read, its end is."""
 _LOOK_SECONDS = 3.0
@@ -155,7 +155,8 @@ class Journal:
             yield f"[vllm-supervisor: {self.unread}]\n".encode()
         if self._program is None:
             return
-        with self._running("-f", "-a", "-o", "cat", "-n", str(lines), _IDENTIFIER, self._ours) as fd:
+        # Without --merge it would show this boot's lines only, and a container's service sees another boot's id.
+        with self._running("--merge", "-f", "-a", "-o", "cat", "-n", str(lines), _IDENTIFIER, self._ours) as fd:
             while True:
                 await anyio.wait_readable(fd)
                 piece = os.read(fd, _CHUNK)
@@ -226,7 +227,7 @@ class JournalLog:
         # A limiter of our own: a journal that hangs shall cost one thread, not the daemon all of its own.
         found = await to_thread.run_sync(self._take, abandon_on_cancel=True, limiter=self._limiter)
         now = time.monotonic()
-        self._next = now + (now - begun) / _SHARE
+        self._next = now + min(_LONGEST_PAUSE, _PAUSE * (now - begun))
         return found
 
     def _take(self) -> list[str]:
