@@ -31,6 +31,24 @@ _vllm_supervisor() {
         logs" -n"|logs" --lines") :; return ;;
         diagnose" --exit-code") :; return ;;
         doctor" --unit") :; return ;;
+        size" --gpu-memory") :; return ;;
+        size" --gpus") :; return ;;
+        size" -tp"|size" --tensor-parallel-size") :; return ;;
+        size" -pp"|size" --pipeline-parallel-size") :; return ;;
+        size" -dp"|size" --data-parallel-size") :; return ;;
+        size" --gpu-memory-utilization") :; return ;;
+        size" --max-model-len") :; return ;;
+        size" --kv-cache-dtype") :; return ;;
+        size" -q"|size" --quantization") :; return ;;
+        size" --dtype") :; return ;;
+        size" --kv-cache-memory-bytes") :; return ;;
+        size" --block-size") :; return ;;
+        size" --max-num-batched-tokens") :; return ;;
+        size" --max-num-seqs") :; return ;;
+        size" --vllm-version") :; return ;;
+        size" --context") :; return ;;
+        size" --output") :; return ;;
+        size" --like") :; return ;;
         install-vllm" --version") :; return ;;
         install-vllm" --into") mapfile -t COMPREPLY < <(compgen -d -- "$word"); compopt -o filenames 2>/dev/null; return ;;
         advise" --window") :; return ;;
@@ -38,7 +56,7 @@ _vllm_supervisor() {
         advise" --log") mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; return ;;
     esac
     case "${command-}" in
-        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
+        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor size install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
         run) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word") ;;
         check) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;
         status) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --check" -- "$word") ;;
@@ -51,6 +69,7 @@ _vllm_supervisor() {
         diagnose) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --exit-code" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;
         explain) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -W "bad_cli_argument capability_unsupported cuda_driver_mismatch cuda_driver_too_old cuda_runtime_mismatch disk_full ecc_error engine_core_died engine_core_init_failed execute_model_timeout exit_0_on_engine_death flashinfer_jit gpu_fault gpu_memory_not_free hang_health_ok health_flapping hf_401_gated hf_offline hf_rate_limit host_oom_kill illegal_instruction illegal_memory_access import_error killed_by_probe kv_cache_too_small lora_rank_error max_model_len_error model_not_found nccl_error nccl_timeout no_gpu_visible no_kernel_image oom_at_load oom_runtime orphan_gpu_processes permission_denied port_in_use quantization_mismatch ray_not_ready readiness_gap segfault shm_too_small sigterm_lost_in_startup slow_shutdown startup_hang startup_slow startup_timeout tensor_parallel_divisibility torch_compile_failure transformers_mismatch trust_remote_code unsupported_architecture weights_corrupt worker_died zmq_ipc_error" -- "$word"); } ;;
         doctor) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --unit" -- "$word") ;;
+        size) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --gpu-memory --gpus -tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --gpu-memory-utilization --max-model-len --kv-cache-dtype -q --quantization --dtype --kv-cache-memory-bytes --block-size --max-num-batched-tokens --max-num-seqs --enforce-eager --vllm-version --context --output --like" -- "$word"); [[ $word == -* ]] || { :; } ;;
         install-vllm) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --into --dry-run" -- "$word") ;;
         advise) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --window --concurrency --log --watch" -- "$word") ;;
         simulate) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -W "serve" -- "$word"); } ;;

@@ -35,6 +35,7 @@ COMMANDS = {
     "diagnose": ("vllm_supervisor.cli.diagnose", "name the cause in a log of vLLM, wherever it comes from"),
     "explain": ("vllm_supervisor.cli.explain", "say what a cause means and what to do about it"),
     "doctor": ("vllm_supervisor.cli.doctor", "check this host against the configuration"),
+    "size": ("vllm_supervisor.cli.size", "say what fits on which GPU, and how many requests at once"),
     "install-vllm": ("vllm_supervisor.cli.install_vllm", "build the vLLM environment that suits the card"),
     "advise": ("vllm_supervisor.cli.advise", "advise on concurrency, from live figures or from a log of vLLM"),
     "simulate": ("vllm_supervisor.simulator.main", "stand in for vLLM: simulate serve MODEL [vLLM's flags]"),

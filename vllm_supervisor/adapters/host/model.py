@@ -27,7 +27,7 @@ def model(name: str, given: Flags, env: Mapping[str, str], cwd: Path) -> Model |
     if files.exists(folder) or name.startswith(("/", ".", "~")):
         return _described(folder, local=True, token=False, cache=cache)
     token = bool(given.get("hf-token")) or _token(env)
-    return _described(_snapshot(cache, name, given.get("revision") or "main"), local=False, token=token, cache=cache)
+    return _described(snapshot(cache, name, given.get("revision") or "main"), local=False, token=token, cache=cache)
 
 
 def hub_cache(given: Flags, env: Mapping[str, str]) -> Path:
@@ -53,7 +53,8 @@ def _token(env: Mapping[str, str]) -> bool:
         return False
 
 
-def _snapshot(cache: Path, name: str, revision: str) -> Path | None:
+def snapshot(cache: Path, name: str, revision: str) -> Path | None:
+    """Return the folder of a model in the cache, at a branch, tag or commit; None where it is not there."""
     repository = cache / f"models--{name.replace('/', '--')}"
     try:
         commit = (repository / "refs" / revision).read_text().strip()

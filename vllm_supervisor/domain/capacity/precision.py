@@ -200,7 +200,14 @@ def _torchao(found: Mapping[str, Any]) -> Precision:
     return Precision("torchao", "torchao, 4 bit" if four else "torchao, 8 bit", 4.25 if four else 8.0, LINEAR)
 
 
+def _gguf(found: Mapping[str, Any]) -> Precision:
+    bits = found.get("bits")
+    bits = float(bits) if isinstance(bits, int | float) and bits > 0 else 4.85
+    return Precision("gguf", f"GGUF, {bits:.2g} bit", bits, LINEAR | {Part.EMBEDDING, Part.HEAD})
+
+
 _READERS = {
+    "gguf": _gguf,
     "fp8": _fp8,
     "fbgemm-fp8": lambda _: _plain8("FP8", "fbgemm_fp8"),
     "awq": _awq,

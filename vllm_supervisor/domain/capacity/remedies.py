@@ -93,7 +93,7 @@ def _spread(now: Sizing) -> Iterator[Remedy]:
 def _on(now: Sizing, layout: Layout, words: str) -> Remedy:
     gpus = replace(now.gpus, count=max(now.gpus.count, layout.ranks))
     short = layout.ranks - now.gpus.count
-    note = f"{short} more GPUs of this kind" if short > 0 else ""
+    note = f"{short} more of this GPU" if short > 0 else ""
     return _changed(now, words, ask=replace(now.ask, layout=layout), gpus=gpus, note=note)
 
 

@@ -149,6 +149,8 @@ def size(model: Model, ask: Ask, gpus: Gpus, measured: Measured | None = None) -
     plain = _FLOAT32 if ask.dtype in ("float32", "float") else 2
     loaded = _loaded(model, ask)
     taken = weights(architecture, ask.layout, stored=model.stored, loaded=loaded, plain_bytes=plain, found=model.found)
+    if model.found is not None:
+        taken = replace(taken, stored=model.found + model.draft, draft=model.draft)
     batch = Batch(ask.batched_tokens or known.batched_tokens, ask.sequences or known.sequences)
     graphs = not ask.eager and known.graphs_inside
     beside = overhead(architecture, batch, tensor=ask.layout.tensor, ranks=ask.layout.ranks, plain_bytes=plain,

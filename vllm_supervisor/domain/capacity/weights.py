@@ -39,6 +39,8 @@ class Weights:
     stored: int
     rank: int
     source: str
+    draft: int = 0
+    """Those among `stored` that are not loaded."""
 
 
 def by_part(architecture: Architecture, precision: Precision, plain_bits: float) -> dict[Part, int]:
@@ -78,6 +80,7 @@ def weights(
         stored=found if found is not None else sum(_with_draft(architecture, stored, on_disk).values()),
         rank=ceil(rank * scale),
         source="configuration" if found is None else "checkpoint",
+        draft=0 if found is not None else _with_draft(architecture, stored, on_disk).get(Part.DRAFT, 0),
     )
 
 

@@ -1,0 +1,211 @@
+"""Models on disk: folders, caches, bare configurations, GGUF; and files that are broken in every way."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.test_host_model import cached
+from tests.domain.capacity.models import DEEPSEEK_V3, LLAMA_3_8B
+from vllm_supervisor.adapters.host.checkpoint import Checkpoint, checkpoint
+from vllm_supervisor.domain.capacity.precision import precision
+from vllm_supervisor.domain.capacity.reading import read
+from vllm_supervisor.errors import BadInputError
+
+
+def look(name: str | Path, tmp_path: Path) -> Checkpoint:
+    """What `name` is, at home in `tmp_path`."""
+    return checkpoint(str(name), {}, {"HOME": str(tmp_path)}, tmp_path)
+
+
+def folder(path: Path, config: dict[str, Any] = LLAMA_3_8B) -> Path:
+    """A folder with a configuration."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def tensors(path: Path, sizes: dict[str, int], *, cut: int = 0) -> Path:
+    """A safetensors file whose tensors have these many bytes, all of them zero; `cut` bytes short."""
+    header, at = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    whole = struct.pack("<Q", len(text)) + text + bytes(at)
+    path.write_bytes(whole[: len(whole) - cut])
+    return path
+
+
+def test_headers_tell_what_the_tensors_weigh(tmp_path: Path) -> None:
+    """All shards are added up; what predicts further tokens is told apart, by its name or by its layer's number."""
+    model = folder(tmp_path / "m", DEEPSEEK_V3)
+    tensors(model / "a.safetensors", {"model.layers.60.x": 100, "model.layers.61.x": 7, "lm_head.weight": 10})
+    tensors(model / "b.safetensors", {"mtp.fc.weight": 5, "model.embed.weight": 1})
+    tensors(model / "consolidated.safetensors", {"again": 500})
+    found = look("m", tmp_path)
+    assert (found.weights, found.draft) == (111, 12)
+    assert found.source == "the headers of its safetensors"
+
+
+def test_an_index_stands_for_shards_that_are_not_here(tmp_path: Path) -> None:
+    """With the configuration and the index alone, the total is known."""
+    model = folder(tmp_path / "m")
+    index = {"metadata": {"total_size": 16_060_522_496}, "weight_map": {"x": "model-00001-of-00004.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = look("m", tmp_path)
+    assert (found.weights, found.source) == (16_060_522_496, "model.safetensors.index.json")
+
+
+def test_a_configuration_alone_is_enough(tmp_path: Path) -> None:
+    """Bare, or in a folder without weights; the parameters are then counted."""
+    folder(tmp_path / "m")
+    assert look("m/config.json", tmp_path).weights is None
+    assert look("m", tmp_path).weights is None
+    assert look(tmp_path / "m", tmp_path).config == LLAMA_3_8B
+
+
+def test_files_of_another_kind_count_as_they_are(tmp_path: Path) -> None:
+    """PyTorch's own format has no header that could be read without running it."""
+    (folder(tmp_path / "m") / "pytorch_model.bin").write_bytes(bytes(1000))
+    assert look("m", tmp_path).weights == 1000
+
+
+def test_the_cache_of_the_hub(tmp_path: Path) -> None:
+    """By its name on the Hub; one that is not there says how to get it."""
+    cached(tmp_path / ".cache/huggingface/hub", {"config.json": json.dumps(LLAMA_3_8B)})
+    assert look("o/m", tmp_path).config == LLAMA_3_8B
+    with pytest.raises(BadInputError, match=r"o/other: it is neither a folder nor in the cache .*; run `hf download"):
+        look("o/other", tmp_path)
+
+
+def test_what_modelopt_writes_beside_it(tmp_path: Path) -> None:
+    """NVFP4, and an FP8 cache, from hf_quant_config.json."""
+    model = folder(tmp_path / "m")
+    told = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    (model / "hf_quant_config.json").write_text(json.dumps(told))
+    found = precision(look("m", tmp_path).config)
+    assert (found.method, found.kv_dtype) == ("modelopt_fp4", "fp8")
+
+
+def gguf_text(text: str) -> bytes:
+    """A text as GGUF writes it."""
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf_file(path: Path) -> Path:
+    """A small Qwen3 in GGUF: metadata, two tensors, and 1000 bytes of data."""
+    numbers = {
+        "qwen3.block_count": 2,
+        "qwen3.embedding_length": 64,
+        "qwen3.feed_forward_length": 128,
+        "qwen3.context_length": 4096,
+        "qwen3.attention.head_count": 4,
+        "qwen3.attention.head_count_kv": 2,
+        "qwen3.attention.key_length": 32,
+        "qwen3.attention.value_length": 32,
+    }
+    entries = [gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("qwen3")]
+    entries += [gguf_text(key) + struct.pack("<II", 4, value) for key, value in numbers.items()]
+    words = b"".join(gguf_text(word) for word in ("a", "bc", "def"))
+    entries.append(gguf_text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 3) + words)
+    entries.append(gguf_text("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 6, 3) + struct.pack("<3f", 0, 1, 2))
+    listed = [
+        gguf_text(name) + struct.pack("<IQQIQ", 2, 64, 3, 0, 0) for name in ("token_embd.weight", "output.weight")
+    ]
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(entries))
+    path.write_bytes(header + b"".join(entries) + b"".join(listed) + bytes(1000))
+    return path
+
+
+def test_a_gguf_file_tells_its_architecture(tmp_path: Path) -> None:
+    """The metadata are those of a config.json by other names; the weights are what is behind the header."""
+    found = look(gguf_file(tmp_path / "m.gguf"), tmp_path)
+    architecture = read(found.config)
+    assert found.weights == 1000
+    assert (architecture.family, architecture.layers, architecture.vocabulary, architecture.max_len) == (
+        "qwen3",
+        2,
+        3,
+        4096,
+    )
+    cache = architecture.caches[0]
+    assert (cache.heads, cache.k_size, cache.v_size) == (2, 32, 32)
+    assert precision(found.config).method == "gguf"
+    (tmp_path / "d").mkdir()
+    gguf_file(tmp_path / "d/m.gguf")
+    assert look("d", tmp_path).config["num_hidden_layers"] == 2
+
+
+@pytest.mark.parametrize("length", [3, 10, 30, 80, 200, 400])
+def test_a_gguf_file_that_is_cut_off(tmp_path: Path, length: int) -> None:
+    """Wherever it ends."""
+    whole = gguf_file(tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "m.gguf").write_bytes(whole[:length])
+    with pytest.raises(BadInputError, match=r"m.gguf: it(s header is cut off or broken|  ?is no GGUF file)"):
+        look("m.gguf", tmp_path)
+
+
+def broken(tmp_path: Path, content: bytes) -> None:
+    """A model with one shard of this content."""
+    (folder(tmp_path / "m") / "model.safetensors").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is no safetensors file: it is cut off"),
+        (b"\x10\0\0", "it is no safetensors file: it is cut off"),
+        (struct.pack("<Q", 1000) + b'{"a": ', "its header ends after 6 of 1000 bytes"),
+        (
+            struct.pack("<Q", 1 << 60) + b"{}",
+            "it is no safetensors file: its header would have 1152921504606846976 bytes",
+        ),
+        (struct.pack("<Q", 5) + b"[1,2]", "its header is no JSON object"),
+        (struct.pack("<Q", 5) + b"hello", "its header is no JSON"),
+        (struct.pack("<Q", 9) + b'{"a": {}}', "its header has no data_offsets for 'a'"),
+        (struct.pack("<Q", 31) + b'{"a": {"data_offsets":[0,100]}}', "100 bytes are missing at its end"),
+    ],
+    ids=["empty", "short", "cut off", "huge", "list", "text", "no offsets", "data missing"],
+)
+def test_a_broken_header_is_one_clear_line(tmp_path: Path, content: bytes, words: str) -> None:
+    """It names the file, what is wrong, and that it should be downloaded again."""
+    broken(tmp_path, content)
+    with pytest.raises(BadInputError) as error:
+        look("m", tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}/m/model.safetensors: {words}")
+    assert str(error.value).endswith("; download the file again")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("m/config.json", "{", "it is not valid JSON"),
+        ("m/config.json", "[]", "it is not a JSON object"),
+        ("m/config.json", "[" * 100000, "it is not valid JSON"),
+        ("m/other.txt", "x", "it is neither a config.json nor a GGUF file"),
+    ],
+    ids=["cut off", "list", "deep", "another file"],
+)
+def test_a_broken_configuration_is_one_clear_line(tmp_path: Path, name: str, content: str, words: str) -> None:
+    """Whatever the file holds."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInputError, match=words):
+        look(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["/nowhere/m", "./m", "~/m", "config.json", "x.gguf"])
+def test_a_path_that_leads_nowhere(tmp_path: Path, name: str) -> None:
+    """It is not taken for a name on the Hub."""
+    with pytest.raises(BadInputError, match="there is no such file or folder"):
+        look(name, tmp_path)
+
+
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
+    """It says what is missing."""
+    (tmp_path / "m").mkdir()
+    with pytest.raises(BadInputError, match=r"m: there is no config\.json in it; name the folder of a model"):
+        look("m", tmp_path)

@@ -1,0 +1,190 @@
+"""A model's files, read for what they weigh: its configuration, and the headers of its tensors. Nothing else of them.
+
+Raises BadInputError, one line each, for whatever cannot be read; files may come from anywhere, and may be broken.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vllm_supervisor.adapters.host import files, gguf
+from vllm_supervisor.adapters.host.model import hub_cache, snapshot
+from vllm_supervisor.adapters.host.wanted import Flags
+from vllm_supervisor.config.paths import expand_home
+from vllm_supervisor.errors import BadInputError
+
+_MAX_JSON = 64 << 20
+"""An index of 100,000 tensors is 10 MB."""
+_MAX_HEADER = 100_000_000
+"""The limit of the safetensors format itself."""
+_INDEX = "model.safetensors.index.json"
+_AGAIN = "download the file again"
+_DRAFT = re.compile(r"(?:^|\.)mtp\.|^(?:\w+\.){0,3}layers\.(\d+)\.")
+_BEGIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model as it lies on this host: its configuration, and the bytes of its tensors where they are here.
+
+    `draft` are those of layers that are not loaded (they predict further tokens); `weights` do not count them.
+    `source` says where the figure comes from.
+    """
+
+    config: Mapping[str, Any]
+    where: str
+    weights: int | None = None
+    draft: int = 0
+    source: str = "the configuration"
+
+
+def checkpoint(name: str, given: Flags, env: Mapping[str, str], cwd: Path) -> Checkpoint:
+    """Return what `name` is: a folder, a `config.json`, a GGUF file, or a model in Hugging Face's cache."""
+    path = cwd / (expand_home(name, env) or name)
+    if files.exists(path):
+        return _folder(path) if path.is_dir() else _file(path)
+    if name.startswith(("/", ".", "~")) or name.endswith((".json", ".gguf")):
+        raise BadInputError(str(path), "there is no such file or folder", "name a model's folder, or its config.json")
+    found = snapshot(hub_cache(given, env), name, given.get("revision") or "main")
+    if found is None:
+        why = f"it is neither a folder nor in the cache {hub_cache(given, env)}"
+        raise BadInputError(name, why, f"run `hf download {name} config.json`, or name a folder or a config.json")
+    return _folder(found)
+
+
+def _file(path: Path) -> Checkpoint:
+    if path.suffix == ".gguf":
+        return _gguf(path)
+    if path.suffix != ".json":
+        raise BadInputError(str(path), "it is neither a config.json nor a GGUF file", "name the model's folder")
+    return Checkpoint(_json(path), str(path))
+
+
+def _folder(folder: Path) -> Checkpoint:
+    path = folder / "config.json"
+    if not files.exists(path):
+        lone = sorted(folder.glob("*.gguf"))
+        if lone:
+            return _gguf(lone[0])
+        raise BadInputError(str(folder), "there is no config.json in it", "name the folder of a model")
+    config = _with_modelopt(_json(path), folder)
+    weights, draft, source = _weights(folder, _layers(config))
+    return Checkpoint(config, str(path), weights, draft, source)
+
+
+def _with_modelopt(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Add what ModelOpt writes beside the configuration."""
+    beside = folder / "hf_quant_config.json"
+    if "quantization_config" in config or not files.exists(beside):
+        return config
+    return {**config, "quantization_config": {"quant_method": "modelopt", **_json(beside)}}
+
+
+def _weights(folder: Path, layers: int) -> tuple[int | None, int, str]:
+    """Return the bytes of the tensors, those that are not loaded, and where that was read."""
+    index = folder / _INDEX
+    total = None
+    shards = sorted(folder.glob("*.safetensors"))
+    shards = [shard for shard in shards if not shard.name.startswith("consolidated")] or shards
+    if files.exists(index):
+        data = _json(index)
+        metadata = data.get("metadata")
+        given = metadata.get("total_size") if isinstance(metadata, dict) else None
+        total = int(given) if isinstance(given, int | float) and given > 0 else None
+        named = data.get("weight_map")
+        wanted = {str(file) for file in named.values()} if isinstance(named, dict) else set()
+        shards = [folder / name for name in sorted(wanted)]
+    if shards and all(map(files.exists, shards)):
+        sizes = [_tensors(shard, layers) for shard in shards]
+        return sum(size for size, _ in sizes), sum(draft for _, draft in sizes), "the headers of its safetensors"
+    if total is not None:
+        return total, 0, f"{_INDEX}"
+    others = [file for pattern in ("*.bin", "*.pt", "*.gguf") for file in folder.glob(pattern)]
+    if others:
+        return sum(file.stat().st_size for file in others), 0, "the sizes of its files"
+    return None, 0, "the configuration"
+
+
+def _tensors(shard: Path, layers: int) -> tuple[int, int]:
+    """Return the bytes of the tensors in a safetensors file: of those that are loaded, and of the others."""
+    sizes = {True: 0, False: 0}
+    end = 0
+    for name, tensor in _header(shard).items():
+        if name == "__metadata__":
+            continue
+        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(isinstance(at, int) for at in offsets):  # noqa: PLR2004
+            raise BadInputError(str(shard), f"its header has no data_offsets for {name[:80]!r}", _AGAIN)
+        found = _DRAFT.search(name)
+        later = found is not None and (found[1] is None or (0 < layers <= int(found[1])))
+        sizes[later] += offsets[1] - offsets[0]
+        end = max(end, offsets[1])
+    missing = end - _data(shard)
+    if missing > 0:
+        raise BadInputError(str(shard), f"{missing} bytes are missing at its end", _AGAIN)
+    return sizes[False], sizes[True]
+
+
+def _header(shard: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: eight bytes of length, and so much JSON."""
+    try:
+        with shard.open("rb") as file:
+            length = _length(file, shard)
+            text = file.read(length)
+        if len(text) < length:
+            raise BadInputError(str(shard), f"its header ends after {len(text)} of {length} bytes", _AGAIN)
+        data = json.loads(text)
+    except OSError as error:
+        raise BadInputError(str(shard), (error.strerror or str(error)).lower(), "make it readable") from None
+    except (ValueError, RecursionError):
+        raise BadInputError(str(shard), "its header is no JSON", _AGAIN) from None
+    if not isinstance(data, dict):
+        raise BadInputError(str(shard), "its header is no JSON object", _AGAIN)
+    return data
+
+
+def _length(file: BinaryIO, shard: Path) -> int:
+    begin = file.read(_BEGIN)
+    length = int.from_bytes(begin, "little")
+    if len(begin) < _BEGIN or not 0 < length <= _MAX_HEADER:
+        why = "it is cut off" if len(begin) < _BEGIN else f"its header would have {length} bytes"
+        raise BadInputError(str(shard), f"it is no safetensors file: {why}", _AGAIN)
+    return length
+
+
+def _data(shard: Path) -> int:
+    """Return the bytes behind the header."""
+    with shard.open("rb") as file:
+        return shard.stat().st_size - _BEGIN - _length(file, shard)
+
+
+def _gguf(path: Path) -> Checkpoint:
+    parts = sorted(path.parent.glob(re.sub(r"-\d{5}-of-", "-?????-of-", path.name))) or [path]
+    header = gguf.read(parts[0])
+    size = sum(part.stat().st_size for part in parts) - header.begins
+    return Checkpoint(gguf.config(header, size, str(path)), str(path), size, 0, "the GGUF file")
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    text = config.get("text_config")
+    found = (text if isinstance(text, dict) else config).get("num_hidden_layers")
+    return found if isinstance(found, int) else 0
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_JSON + 1)
+        if len(text) > _MAX_JSON:
+            raise BadInputError(str(path), f"it has more than {_MAX_JSON} bytes", "name a model's own config.json")
+        data = json.loads(text)
+    except OSError as error:
+        raise BadInputError(str(path), (error.strerror or str(error)).lower(), "make it readable") from None
+    except (ValueError, RecursionError):
+        raise BadInputError(str(path), "it is not valid JSON", _AGAIN) from None
+    if not isinstance(data, dict):
+        raise BadInputError(str(path), "it is not a JSON object", "name a model's own config.json")
+    return data

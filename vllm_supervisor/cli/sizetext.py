@@ -1,0 +1,212 @@
+"""What `size` prints."""
+
+from typing import Any
+
+from vllm_supervisor.adapters.host.checkpoint import Checkpoint
+from vllm_supervisor.domain.capacity.cards import GpuModel
+from vllm_supervisor.domain.capacity.remedies import Remedy
+from vllm_supervisor.domain.capacity.sizing import SAFE, Sizing
+from vllm_supervisor.domain.units import GIB, dotted
+
+_WIDTH = 20
+_BILLION, _MILLION = 10**9, 10**6
+
+
+def as_json(model: str, found: Checkpoint, sizing: Sizing, helps: tuple[Remedy, ...]) -> dict[str, Any]:
+    """Return all figures; bytes, and per GPU where nothing else is said. null where a figure does not exist."""
+    architecture, room, context = sizing.model.architecture, sizing.room, sizing.request
+    return {
+        "model": model,
+        "architecture": architecture.name,
+        "fits": sizing.fits,
+        "tight": sizing.tight,
+        "weights_bytes": sizing.weights.rank,
+        "weights_bytes_whole_model": sizing.weights.whole,
+        "checkpoint_bytes": sizing.weights.stored,
+        "weights_source": found.source if sizing.weights.source == "checkpoint" else sizing.weights.source,
+        "overhead_bytes": {
+            "likely": sizing.overhead.likely,
+            "least": sizing.overhead.least,
+            "most": sizing.overhead.most,
+        },
+        "kv_budget_bytes": sizing.budget,
+        "kv_budget_bytes_range": list(sizing.budget_range),
+        "kv_bytes_per_token": _per_token(sizing),
+        "kv_bytes_per_token_within_windows": sizing.per_token.at_first if sizing.per_token else _per_token(sizing),
+        "kv_bytes_per_request": sizing.request_bytes,
+        "max_tokens": room.tokens if room else None,
+        "max_concurrency": round(room.concurrency, 2) if room else None,
+        "realistic": {"context": context[0], "output": context[1], "concurrency": sizing.at_once},
+        "assumed": _assumed(sizing),
+        "parameters": architecture.total,
+        "active_parameters": architecture.active,
+        "not_counted": list(architecture.uncounted) if sizing.model.found is None else [],
+        "remedies": [_remedy_json(one) for one in helps],
+    }
+
+
+def _per_token(sizing: Sizing) -> int | None:
+    if sizing.per_token is not None:
+        return sizing.per_token.ever
+    return None if sizing.model.architecture.caches else 0
+
+
+def _assumed(sizing: Sizing) -> dict[str, Any]:
+    layout, gpus = sizing.ask.layout, sizing.gpus
+    return {
+        "gpu": gpus.name or None,
+        "gpu_memory_bytes": gpus.memory,
+        "gpus": gpus.count,
+        "tensor_parallel_size": layout.tensor,
+        "pipeline_parallel_size": layout.pipeline,
+        "data_parallel_size": layout.data,
+        "gpu_memory_utilization": sizing.utilization,
+        "max_model_len": sizing.max_len,
+        "max_num_batched_tokens": sizing.ask.batched_tokens or sizing.rules.batched_tokens,
+        "max_num_seqs": sizing.sequences,
+        "kv_cache_dtype": sizing.kv_dtype,
+        "quantization": sizing.loaded.method,
+        "block_size": sizing.pool.block if sizing.pool else None,
+        "vllm_version": dotted(sizing.rules.version),
+    }
+
+
+def _remedy_json(remedy: Remedy) -> dict[str, Any]:
+    after = remedy.sizing
+    return {
+        "change": remedy.change,
+        "note": remedy.note,
+        "fits": after.fits,
+        "weights_bytes": after.weights.rank,
+        "kv_budget_bytes": after.budget,
+        "max_tokens": after.room.tokens if after.room else None,
+        "max_concurrency": round(after.room.concurrency, 2) if after.room else None,
+    }
+
+
+def text(model: str, found: Checkpoint, sizing: Sizing, helps: tuple[Remedy, ...]) -> str:
+    """Return the figures for people."""
+    lines = [_title(model, sizing), _where(sizing), ""]
+    lines += [f"{name:<{_WIDTH}}{value:>12}   {note}".rstrip() for name, value, note in _rows(found, sizing)]
+    lines += ["", _verdict(sizing)]
+    if helps:
+        lines += ["", *_table(helps)]
+    lines += [line for line in _advice(sizing) if line]
+    return "\n".join(lines)
+
+
+def _title(model: str, sizing: Sizing) -> str:
+    architecture = sizing.model.architecture
+    count = f"{_many(architecture.total)} parameters"
+    if architecture.experts:
+        count += f", {_many(architecture.active)} of them active for a token"
+    return f"{model}: {architecture.name}, {count}, {sizing.loaded.label}"
+
+
+def _many(count: int) -> str:
+    return f"{count / _BILLION:.1f} billion" if count >= _BILLION else f"{count / _MILLION:.1f} million"
+
+
+def gib(count: float) -> str:
+    """Return bytes in GiB, or in MiB where that says more."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count * 1024 / GIB:.1f} MiB"
+
+
+def _where(sizing: Sizing) -> str:
+    layout, gpus = sizing.ask.layout, sizing.gpus
+    if not gpus.memory:
+        return f"vLLM {dotted(sizing.rules.version)}; no GPU is known, and whether the weights fit is not looked at"
+    spread = [f"tensor-parallel {layout.tensor}"] if layout.tensor > 1 else []
+    spread += [f"pipeline-parallel {layout.pipeline}"] if layout.pipeline > 1 else []
+    spread += [f"data-parallel {layout.data}"] if layout.data > 1 else []
+    on = f"{layout.ranks} of {gpus.count} GPUs" if gpus.count > layout.ranks else f"{layout.ranks} GPU"
+    on += "s" if layout.ranks == gpus.count > 1 else ""
+    name = f" ({gpus.name}, {gib(gpus.memory)})" if gpus.name else f" of {gib(gpus.memory)}"
+    return ", ".join(
+        [f"on {on}{name}", *spread, f"as vLLM {dotted(sizing.rules.version)} counts; figures are of one GPU"]
+    )
+
+
+def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
+    beside, budget = sizing.overhead, sizing.budget_range
+    source = f"from {found.source}" if sizing.weights.source == "checkpoint" else "computed from the configuration"
+    rows = [("weights", gib(sizing.weights.rank), source)]
+    if sizing.weights.draft:
+        rows[0] = (*rows[0][:2], f"{source}; {gib(sizing.weights.draft)} more (draft layers) are not loaded")
+    if sizing.ask.kv_cache_memory is None:
+        what = "activations, CUDA graphs, NCCL: an estimate"
+        rows.append(("beside them", gib(beside.likely), f"{beside.least / GIB:.1f} to {beside.most / GIB:.1f}; {what}"))
+        rows.append(("vLLM takes", gib(sizing.requested), f"{sizing.utilization:g} of {gib(sizing.gpus.memory)}"))
+    if sizing.pool is None or sizing.room is None:
+        return [*rows, ("KV cache", "none", "an encoder keeps nothing of a request")]
+    if sizing.budget <= 0:
+        return [*rows, ("KV cache", "none", f"{gib(-sizing.budget)} are missing already"), _token_row(sizing)]
+    note = "as given" if sizing.ask.kv_cache_memory is not None else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
+    rows.append(("KV cache", gib(sizing.budget), note))
+    rows.append(_token_row(sizing))
+    context, output = sizing.request
+    rows.append(("tokens", f"{sizing.room.tokens:,}", "KV cache size, as vLLM prints it"))
+    rows.append(
+        ("requests at once", f"{sizing.room.concurrency:.2f}", f"of {sizing.max_len:,} tokens each (--max-model-len)")
+    )
+    share = f"at {SAFE:.0%} of the cache, up to --max-num-seqs {sizing.sequences}"
+    rows.append(("", f"{sizing.at_once}", f"of {context:,} in and {output:,} out, {share}"))
+    return rows
+
+
+def _token_row(sizing: Sizing) -> tuple[str, str, str]:
+    """Return the line about a token; for a model with states, about a request instead."""
+    found = sizing.per_token
+    if found is None:
+        request = gib(sizing.request_bytes or 0)
+        return ("a request", request, f"of {sizing.max_len:,} tokens; layers with a state have no figure per token")
+    note = f"{sizing.kv_dtype} cache" if sizing.kv_dtype != "auto" else "16-bit cache"
+    if found.at_first != found.ever:
+        note += f"; {found.at_first / 1024:,.1f} KiB while all windows see it"
+    return ("a token", f"{found.ever / 1024:,.1f} KiB", note)
+
+
+def _verdict(sizing: Sizing) -> str:
+    if not sizing.fits:
+        if sizing.budget < 0:
+            return f"does not fit: {gib(-sizing.budget)} are missing on each GPU"
+        if sizing.pool is None:
+            return "does not fit"
+        missing = (sizing.request_bytes or 0) - sizing.budget
+        return f"does not fit: one request of {sizing.max_len:,} tokens takes {gib(max(missing, 0))} more than there is"
+    return "fits" + ("; tight: it depends on what is really taken beside the weights" if sizing.tight else "")
+
+
+def _table(helps: tuple[Remedy, ...]) -> list[str]:
+    width = max(len(one.change) for one in helps)
+    lines = [f"{'what would help':<{width}}   weights  KV cache        tokens  requests"]
+    for one in helps:
+        after = one.sizing
+        tokens = f"{after.room.tokens:,}" if after.room else "-"
+        requests = f"{after.room.concurrency:.2f}" if after.room else "-"
+        memory = f"{after.weights.rank / GIB:>6.1f} G  {max(0, after.budget) / GIB:>6.1f} G"
+        notes = "; ".join(note for note in ("" if after.fits else "not enough alone", one.note) if note)
+        lines.append(f"{one.change:<{width}}  {memory}  {tokens:>12}  {requests:>8}   {notes}".rstrip())
+    return lines
+
+
+def _advice(sizing: Sizing) -> list[str]:
+    layout, gpus, architecture = sizing.ask.layout, sizing.gpus, sizing.model.architecture
+    card: GpuModel | None = gpus.model
+    lines = []
+    if sizing.fits and layout.ranks == 1 and gpus.count > 1:
+        lines.append(
+            f"It fits one GPU: {gpus.count} copies on {gpus.count} GPUs serve more than one copy on all of them."
+        )
+    if layout.tensor > 1 and card is not None and not card.nvlink:
+        lines.append(f"{gpus.name} has no NVLink: tensor parallelism waits for PCIe in every layer.")
+    quick = card is None or card.fp8
+    if "fp8" in f"{sizing.loaded.method} {sizing.kv_dtype}".lower() and not quick:
+        lines.append(f"{gpus.name} does not compute in FP8 (Ada, Hopper and later do): it saves memory, not time.")
+    if architecture.uncounted and sizing.model.found is None:
+        lines.append(
+            f"Not counted: {', '.join(architecture.uncounted)}; the configuration does not tell their weights."
+        )
+    elif architecture.beside:
+        lines.append(f"The {' and '.join(architecture.beside)} part is counted with the weights; its activations vary.")
+    return ["", *lines] if lines else []
