@@ -253,7 +253,7 @@ class Daemon:
             remains=SharedMemory(),
             bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall, journal=part),
         )
-        return PostMortem(tools, clock.wall, note)
+        return PostMortem(tools, clock.wall, note, launch.log_file)
 
     def _start_watch(
         self, gpus: NvmlGpus, clock: Clock, note: Callable[[Note], None], evidence: EvidenceCollector

@@ -111,6 +111,7 @@ def test_a_configuration_that_was_ready_here_is_given_more_tries(pliable: Make) 
     rig.start()
     status = rig.wait_state("failed")
     assert "2 starts in a row never got ready" in status["fail_why"]
+    assert "ready on this host before" in status["last_exit"]["retry_why"]
     assert "`extra_args`" in status["fail_why"]
     assert rig.metric("vllm_supervisor_starts_total") == 2
     rig.stop()
@@ -151,6 +152,7 @@ def test_a_cause_that_nobody_knows(pliable: Make) -> None:
     status = rig.wait_state("failed")
     assert status["generation"] == 2
     assert status["last_exit"]["diagnosis"] is None
+    assert f"the end of {rig.log} and the evidence in {bundle(status)}" in status["fail_why"]
     assert rig.metric('vllm_supervisor_engine_exits_total{class="unknown"}') == 2
     assert (bundle(status) / "vllm.log").read_text().count("nothing that anybody") == 1
     assert len(list((rig.state_dir / "crashes").iterdir())) == 2
@@ -351,6 +353,7 @@ def test_a_damaged_compile_cache_is_moved_aside(pliable: Make, tmp_path: Path) -
     (event,) = rig.events("compile_cache_moved")
     assert [Path(moved).name.partition("-")[0] for moved in event["to"]] == ["aaaa"]
     assert [path.name for path in (root / "torch_compile_cache").iterdir()] == ["bbbb"]
+    assert f"moved aside to {event['to'][0]} before" in status["fail_why"]
 
 
 @pytest.mark.vllm

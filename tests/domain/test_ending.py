@@ -6,7 +6,7 @@ import pytest
 
 from tests.domain.situations import POLICY, Word, cleared, deadline, go, group_empty, probed, served, situation, spawned
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
-from vllm_supervisor.domain.ending import Ending, context, heard, judge, without_us
+from vllm_supervisor.domain.ending import Ending, cache_moved, context, heard, judge, why_retried, without_us
 from vllm_supervisor.domain.machine import step
 from vllm_supervisor.domain.messages import (
     Adopted,
@@ -143,7 +143,31 @@ def test_the_line_for_the_operator() -> None:
     verdict = judge(diagnosis, proven=True)
     shown = " ".join(["word"] * 40)
     assert verdict == Verdict(Retry.PERMANENT, f"what happened (bad_cli_argument): {shown} …; what to do", proven=True)
-    assert judge(None, proven=False) == Verdict(None, "", proven=False)
+
+
+def test_no_cause_is_known() -> None:
+    """Where to look is said, whatever there is to look at."""
+    assert judge(None, proven=False).retry is None
+    why = judge(None, proven=False, log_file="/x/vllm.log", bundle="/y/crashes/1").why
+    assert "read the end of /x/vllm.log and the evidence in /y/crashes/1;" in why
+    assert "read vLLM's log in the journal;" in judge(None, proven=False, log_file="journal").why
+
+
+def test_a_cause_that_stays_and_is_tried_again() -> None:
+    """Only that needs a reason."""
+    assert why_retried(Verdict(Retry.PERMANENT, proven=False)) is None
+    assert why_retried(Verdict(Retry.TRANSIENT, proven=True)) is None
+    assert why_retried(Verdict(None, proven=True)) is None
+    assert "has been ready on this host" in (why_retried(Verdict(Retry.PERMANENT, proven=True)) or "")
+
+
+def test_the_remedy_once_the_cache_was_moved() -> None:
+    """Nobody is told to do what was done; without anything moved, the class's own remedy stands."""
+    found = Diagnosis("torch_compile_failure", Retry.TRANSIENT_ONCE, "s", None, None, "move it")
+    assert cache_moved(found, (), before=False) == found
+    first = cache_moved(found, ("/c.aside/a",), before=False).action
+    assert "moved aside to /c.aside/a, and the next start compiles anew" in first
+    assert "moved aside before, and compiling anew failed too" in cache_moved(found, (), before=True).action
 
 
 def test_a_state_that_the_machine_never_saw() -> None:

@@ -48,7 +48,7 @@ class Morgue:
 def morgue(*scripts: EngineScript, policy: Policy | None = None) -> Morgue:
     tools = FakeInstruments()
     notes: list[Note] = []
-    post_mortem = PostMortem(tools.all(), wall, notes.append)
+    post_mortem = PostMortem(tools.all(), wall, notes.append, "/var/log/vllm.log")
     companions = Companions(
         examine=post_mortem.examine, accompany=post_mortem.accompany, clear_ground=tools.ground.clear
     )
@@ -63,6 +63,7 @@ async def test_a_cause_that_stays_ends_the_tries() -> None:
     async with m.house.run():
         m.house.supervisor.post(StartAsked())
         await m.house.until(Phase.FAILED)
+        assert m.last_exit()["retry_why"] is None
         assert m.house.state.fail_why == "what happened (bad_cli_argument): the evidence; what to do"
         await m.house.a_moment()
         assert m.last_exit()["diagnosis"] == found(Retry.PERMANENT).as_json()
@@ -79,6 +80,10 @@ async def test_a_configuration_that_was_ready_here_is_tried_again() -> None:
     m.tools.log.found = found(Retry.NEEDS_OPERATOR)
     async with m.house.run():
         (await m.house.started()).exit(signal=9)
+        await m.house.until(Phase.BACKOFF)
+        assert m.last_exit()["retry_why"] == (
+            "tried again although the cause is needs_operator: this configuration has been ready on this host before"
+        )
         await m.house.until(Phase.FAILED)
         assert len(m.house.launcher.engines) == 4, "one that served and three that did not"
         assert m.tools.record.proven
@@ -93,6 +98,23 @@ async def test_an_end_without_a_cause_counts_as_unknown() -> None:
         assert note.fields == {"class": "unknown", "cause": Cause.CRASH}
         assert m.last_exit()["diagnosis"] is None
         assert m.last_exit()["bundle"] == "bundle-1"
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_failed_of_an_unknown_cause_says_where_to_look(written: bool) -> None:
+    """The log, the bundle unless it was lost, and the commands that know more."""
+    m = morgue(CRASHES, policy=Policy(never_ready_limit=1))
+    if not written:
+        m.tools.calls.fail("bundle", OSError("full"))
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.until(Phase.FAILED)
+        why = m.house.state.fail_why or ""
+        assert why.startswith("1 starts in a row never got ready: the log shows no cause that is known; ")
+        assert "the end of /var/log/vllm.log" in why
+        assert ("the evidence in bundle-1" in why) is written
+        assert "`vllm-supervisor explain`" in why
+        assert "`vllm-supervisor diagnose FILE`" in why
 
 
 @pytest.mark.parametrize("event", [StopAsked(drain=False), RestartAsked(drain=False)])
@@ -253,6 +275,9 @@ async def test_a_damaged_compile_cache_is_moved_once() -> None:
         assert (engine.generation, m.tools.cache.moves) == (3, 1)
         (note,) = m.notes("compile_cache_moved")
         assert note.fields == {"to": ["aside-1"]}
+        first, second = (str(note.fields["action"]) for note in m.notes("engine_diagnosed"))
+        assert first.startswith("the compile cache was moved aside to aside-1, and the next start compiles anew; ")
+        assert second.startswith("the compile cache was moved aside to aside-1 before, and compiling anew failed too: ")
         engine.exit(1)
         await m.house.until(Phase.BACKOFF)
         assert m.tools.cache.moves == 2

@@ -30,6 +30,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("advice", (status.get("advice") or {}).get("headline")),
         ("restarts", _restarts(status.get("restarts") or {})),
         ("last exit", last_exit(status)),
+        ("retried", None if status.get("fail_why") else (status.get("last_exit") or {}).get("retry_why")),
         ("log", (status.get("log") or {}).get("detail")),
         ("evidence", (status.get("last_exit") or {}).get("bundle")),
     ]

@@ -1,14 +1,18 @@
 """How an engine ended, as the daemon saw it, and what follows from the cause for the next start."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, shortened
 from vllm_supervisor.domain.messages import Adopted, Condemned, DeadlinePassed, Event, LeaderExited
 from vllm_supervisor.domain.model import FAULTS, Cause, ExitStatus, Phase, State, Verdict
+from vllm_supervisor.domain.spec import JOURNAL
+from vllm_supervisor.domain.transitions import HOPELESS
 
 _CONDEMNED = {Cause.HANG: Observed.HANG, Cause.STARTUP_STALL: Observed.STARTUP_HANG}
 _KILLED = "killed_by_probe"
 _LOST = "its daemon died before the end was examined; how it ended is not known"
+_COMPILE_ANYHOW = "start without compiling (--enforce-eager in `extra_args`), and report the traceback to vLLM"
 _MAX_EVIDENCE = 200
 """Characters of the evidence in one line for the operator."""
 
@@ -94,10 +98,47 @@ def without_us(diagnosis: Diagnosis | None, ending: Ending) -> Diagnosis | None:
     return replace(diagnosis, secondary=tuple(name for name in diagnosis.secondary if name != _KILLED))
 
 
-def judge(diagnosis: Diagnosis | None, *, proven: bool) -> Verdict:
-    """Return what the cause says about another start; `proven`: this configuration has been ready on this host."""
+def judge(diagnosis: Diagnosis | None, *, proven: bool, log_file: str = "", bundle: str | None = None) -> Verdict:
+    """Return what the cause says about another start; `proven`: this configuration has been ready on this host.
+
+    Where no cause is known, where to look is said: in `log_file`, and in the folder `bundle` if there is one.
+    """
     if diagnosis is None:
-        return Verdict(None, "", proven)
+        return Verdict(None, _unknown(log_file, bundle), proven)
     proof = f": {shortened(diagnosis.evidence, _MAX_EVIDENCE)}" if diagnosis.evidence else ""
     why = f"{diagnosis.summary} ({diagnosis.cls}){proof}; {diagnosis.action}"
     return Verdict(diagnosis.retry, why, proven)
+
+
+def _unknown(log_file: str, bundle: str | None) -> str:
+    log = "vLLM's log in the journal" if log_file == JOURNAL else f"the end of {log_file}" if log_file else "the log"
+    kept = "" if bundle is None else f" and the evidence in {bundle}"
+    return (
+        f"the log shows no cause that is known; read {log}{kept}; `vllm-supervisor explain` lists the known causes, "
+        "`vllm-supervisor diagnose FILE` looks for them in other logs (the kernel's, an orchestrator's)"
+    )
+
+
+def why_retried(verdict: Verdict) -> str | None:
+    """Say why a cause that stays does not end the tries; None where that needs no explanation."""
+    if not verdict.proven or verdict.retry not in HOPELESS:
+        return None
+    return f"tried again although the cause is {verdict.retry}: this configuration has been ready on this host before"
+
+
+def cache_moved(diagnosis: Diagnosis, places: Sequence[str], *, before: bool) -> Diagnosis:
+    """Return the diagnosis of a failed compilation with the remedy that is left once its cache was moved to `places`.
+
+    `before`: at an earlier failure, so that compiling anew did not help.
+    """
+    where = f" to {', '.join(places)}" if places else ""
+    if before:
+        action = f"the compile cache was moved aside{where} before, and compiling anew failed too: {_COMPILE_ANYHOW}"
+    elif places:
+        action = (
+            f"the compile cache was moved aside{where}, and the next start compiles anew; "
+            f"if that fails too: {_COMPILE_ANYHOW}"
+        )
+    else:
+        return diagnosis
+    return replace(diagnosis, action=action)

@@ -78,6 +78,7 @@ class Examined:
     generation: int
     diagnosis: Mapping[str, object] | None = None
     bundle: str | None = None
+    retry_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class LastExit:
     """The object of `diagnose --json`, where a cause was found."""
     bundle: str | None = None
     """The folder with the evidence."""
+    retry_why: str | None = None
+    """Why a cause that stays did not end the tries, in words for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,12 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
             if facts.last_exit is None:
                 return facts
             last = facts.last_exit
-            diagnosis, bundle = fact.diagnosis or last.diagnosis, fact.bundle or last.bundle
-            return replace(facts, last_exit=replace(last, diagnosis=diagnosis, bundle=bundle))
+            last = replace(
+                last,
+                diagnosis=fact.diagnosis or last.diagnosis,
+                bundle=fact.bundle or last.bundle,
+                retry_why=fact.retry_why or last.retry_why,
+            )
+            return replace(facts, last_exit=last)
         case _:
             assert_never(fact)

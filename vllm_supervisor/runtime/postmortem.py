@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import anyio
 
 from vllm_supervisor.domain.diagnosis import Diagnosis
-from vllm_supervisor.domain.ending import Ending, context, heard, judge, without_us
+from vllm_supervisor.domain.ending import Ending, cache_moved, context, heard, judge, why_retried, without_us
 from vllm_supervisor.domain.messages import Event, Judged, Record
 from vllm_supervisor.domain.model import Cause, State
 from vllm_supervisor.ports import (
@@ -61,10 +61,15 @@ class Instruments:
 class PostMortem:
     """An Observer that knows how the engine ended, its companions, and the EvidenceCollector.
 
-    `note` is told what happens outside an examination; `wall` gives seconds since the epoch.
+    `note` is told what happens outside an examination; `wall` gives seconds since the epoch. `log_file` is named to
+    those who have to read it.
     """
 
-    def __init__(self, tools: Instruments, wall: Callable[[], float], note: Callable[[Note], None]) -> None:
+    def __init__(
+        self, tools: Instruments, wall: Callable[[], float], note: Callable[[Note], None], log_file: str
+    ) -> None:
+        self._log_file = log_file
+        self._aside: tuple[str, ...] = ()
         self._tools = tools
         self._wall = wall
         self._note = note
@@ -164,19 +169,22 @@ class PostMortem:
         if self._tools.log.unread is not None and not self._told_unread:
             for item in unread(engine.generation, self._tools.log.unread):
                 post(item)
-        verdict = judge(diagnosis, proven=self._tools.history.proven)
-        found = diagnosis.as_json() if diagnosis is not None else None
-        post(Examined(engine.generation, diagnosis=found))
-        post(_note(ending, diagnosis))
-        post(Judged(engine.generation, verdict))
         if diagnosis is not None and diagnosis.cls == COMPILE_FAILURE:
             with told("compile cache", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
-                await self._move_cache(engine, post)
+                diagnosis = await self._move_cache(engine, diagnosis, post)
+        proven = self._tools.history.proven
+        verdict = judge(diagnosis, proven=proven, log_file=self._log_file)
+        found = diagnosis.as_json() if diagnosis is not None else None
+        post(Examined(engine.generation, diagnosis=found, retry_why=why_retried(verdict)))
+        post(_note(ending, diagnosis))
+        post(Judged(engine.generation, verdict))
         with told("bundle", post), anyio.move_on_after(BUNDLE_LIMIT):
             verdict_shown = {"retry": verdict.retry, "proven": verdict.proven}
             processes = self._processes(engine)
             report = {**self._report(ending, processes), **beside, "verdict": verdict_shown, "diagnosis": found}
-            await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, processes, post)
+            bundle = await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, processes, post)
+            if diagnosis is None:
+                post(Judged(engine.generation, judge(None, proven=proven, log_file=self._log_file, bundle=bundle)))
 
     async def _oom_kills(self) -> int | None:
         after = await self._tools.oom.read()
@@ -184,20 +192,25 @@ class PostMortem:
             return None
         return max(0, after - self._oom_before)
 
-    async def _move_cache(self, engine: Engine, post: Post) -> None:
+    async def _move_cache(self, engine: Engine, diagnosis: Diagnosis, post: Post) -> Diagnosis:
+        """Move the cache aside, but only once until readiness; return the diagnosis with what is left to do."""
         if not await self._tools.history.once(COMPILE_FAILURE):
-            return
-        moved = await self._tools.cache.move_aside(engine.log_start)
-        post(Note("compile_cache_moved", Level.WARNING, {"to": list(moved)}))
+            return cache_moved(diagnosis, self._aside, before=True)
+        self._aside = await self._tools.cache.move_aside(engine.log_start)
+        post(Note("compile_cache_moved", Level.WARNING, {"to": list(self._aside)}))
+        return cache_moved(diagnosis, self._aside, before=False)
 
-    async def _bundle(self, engine: Engine, report: Mapping[str, object], processes: Sequence[Row], post: Post) -> None:
+    async def _bundle(
+        self, engine: Engine, report: Mapping[str, object], processes: Sequence[Row], post: Post
+    ) -> str | None:
         try:
             path = await self._tools.bundles.write(engine.generation, report, processes, engine.log_start)
         except OSError as error:
             post(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
-        else:
-            post(Examined(engine.generation, bundle=path))
-            post(Note("bundle_written", fields={"path": path}))
+            return None
+        post(Examined(engine.generation, bundle=path))
+        post(Note("bundle_written", fields={"path": path}))
+        return path
 
     def _processes(self, engine: Engine) -> list[Row]:
         """Return the process table: as the end found it, and what was seen in life of whoever went before."""

@@ -119,6 +119,7 @@ def _last_exit(last: LastExit | None) -> Json | None:
         "reason": last.reason.value if last.reason else None,
         "diagnosis": None if last.diagnosis is None else dict(last.diagnosis),
         "bundle": last.bundle,
+        "retry_why": last.retry_why,
     }
 
 
