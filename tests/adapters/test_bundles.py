@@ -14,8 +14,8 @@ import pytest
 
 from vllm_supervisor.adapters import bundles as module
 from vllm_supervisor.adapters.bundles import KEEP, MAX_BYTES, StoredBundles
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.spec import LaunchSpec
-from vllm_supervisor.ports import Member
 
 pytestmark = pytest.mark.asyncio
 

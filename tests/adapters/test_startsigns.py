@@ -14,9 +14,9 @@ from tests.eventually import aeventually
 from vllm_supervisor.adapters.startsigns import EngineSigns
 from vllm_supervisor.adapters.startsigns.hub import HubCache, hub_folder
 from vllm_supervisor.adapters.startsigns.signs import MAX_ENTRIES, fingerprint, places
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.spec import LaunchSpec
 from vllm_supervisor.domain.startup import Download
-from vllm_supervisor.ports import Member
 
 COMMIT = "a" * 40
 MB = 1 << 20

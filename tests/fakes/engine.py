@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from vllm_supervisor.domain.member import Member, Portrait
 from vllm_supervisor.domain.model import ExitStatus, Sig
-from vllm_supervisor.ports import Member, Portrait
 
 EXIT_0 = ExitStatus(code=0)
 

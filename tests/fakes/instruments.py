@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tests.fakes.engine import Calls
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis
-from vllm_supervisor.ports import Gpu, Member
+from vllm_supervisor.domain.member import Member
+from vllm_supervisor.ports import Gpu
 from vllm_supervisor.runtime.ground import Ground
 from vllm_supervisor.runtime.postmortem import Instruments
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import Cause
 from vllm_supervisor.domain.startup import Activity, Download, PastStarts
-from vllm_supervisor.ports import Engine, Member
+from vllm_supervisor.ports import Engine
 
 
 @dataclass

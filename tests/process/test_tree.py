@@ -12,8 +12,8 @@ import pytest
 from tests.eventually import aeventually
 from tests.process.lab import PATIENCE, Lab, alive, content, end, ending, gone, members, python, shell
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import ExitStatus, Sig
-from vllm_supervisor.ports import Member
 
 pytestmark = pytest.mark.asyncio
 

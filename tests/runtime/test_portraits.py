@@ -1,6 +1,6 @@
 """The process table of an engine that has ended: who is in it, and from when."""
 
-from vllm_supervisor.ports import Portrait
+from vllm_supervisor.domain.member import Portrait
 from vllm_supervisor.runtime.portraits import in_short, process_table
 
 LEADER = Portrait(10, 1, "vllm", "S", 1, "ep_poll", "vllm serve m")

@@ -17,8 +17,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from vllm_supervisor.domain.masking import Mask
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.spec import LaunchSpec
-from vllm_supervisor.ports import Member
 
 KEEP = 10
 MAX_BYTES = 20 * 1000 * 1000

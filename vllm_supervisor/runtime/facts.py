@@ -6,10 +6,11 @@ from typing import assert_never
 
 from vllm_supervisor.domain.engine import EngineMetrics
 from vllm_supervisor.domain.liveness import Liveness
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.messages import Adopted, Event, LeaderExited, Probed, Spawned
 from vllm_supervisor.domain.model import RESTART_REASONS, Cause, ExitStatus, Outcome, State
 from vllm_supervisor.domain.startup import StartupFigures
-from vllm_supervisor.ports import Level, LogProblem, Member, Note
+from vllm_supervisor.ports import Level, LogProblem, Note
 
 LOG_NOT_READ = "log_not_read"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vllm_supervisor.ports import Portrait
+from vllm_supervisor.domain.member import Portrait
 
 Row = dict[str, object]
 

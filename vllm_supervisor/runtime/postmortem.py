@@ -11,6 +11,7 @@ import anyio
 
 from vllm_supervisor.domain.diagnosis import Diagnosis
 from vllm_supervisor.domain.ending import Ending, cache_moved, context, heard, judge, why_retried, without_us
+from vllm_supervisor.domain.member import Member, Portrait
 from vllm_supervisor.domain.messages import Event, Judged, Record
 from vllm_supervisor.domain.model import Cause, State
 from vllm_supervisor.ports import (
@@ -19,11 +20,9 @@ from vllm_supervisor.ports import (
     Engine,
     Gpus,
     Level,
-    Member,
     Note,
     OomCounter,
     PartOfLog,
-    Portrait,
     Remains,
     TrackRecord,
 )

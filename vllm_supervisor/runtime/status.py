@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from vllm_supervisor import __version__
 from vllm_supervisor.domain.engine import EngineMetrics
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import Phase, State, public_state
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.domain.startup import StartupFigures
-from vllm_supervisor.ports import Member
 from vllm_supervisor.runtime.facts import Facts, LastExit, Watched
 
 Json = dict[str, object]

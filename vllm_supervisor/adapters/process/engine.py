@@ -13,8 +13,8 @@ from anyio import to_thread
 from vllm_supervisor.adapters.process import listeners, pidfd, portraits
 from vllm_supervisor.adapters.process.family import Family
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
+from vllm_supervisor.domain.member import Member, Portrait
 from vllm_supervisor.domain.model import ExitStatus, Sig
-from vllm_supervisor.ports import Member, Portrait
 
 _NUMBERS = {Sig.TERM: SIGTERM, Sig.KILL: SIGKILL}
 _KILL_ROUNDS = 200

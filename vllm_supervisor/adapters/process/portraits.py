@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
-from vllm_supervisor.ports import Portrait
+from vllm_supervisor.domain.member import Portrait
 
 _SKETCH_WITHIN = 0.003
 """Seconds for what is read before a signal, all members together: 30 us each (measured), and the next launch waits."""

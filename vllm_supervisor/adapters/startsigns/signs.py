@@ -11,9 +11,9 @@ import anyio
 from anyio import to_thread
 
 from vllm_supervisor.adapters.startsigns.hub import HubCache, hub_folder
+from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.spec import LaunchSpec
 from vllm_supervisor.domain.startup import Activity, Download
-from vllm_supervisor.ports import Member
 
 MAX_ENTRIES = 3000
 """Files and folders looked at in compile caches and temporary folders: some ten milliseconds, in a thread."""
