@@ -217,7 +217,7 @@ purge() {
     rm -rf "$DESTDIR$config"
     here || return 0
     rm -rf /etc/systemd/system/vllm-supervisor*.service.d /etc/systemd/system/vllm-supervisor.socket.d \
-        /run/vllm-supervisor /var/lib/vllm-supervisor /var/cache/vllm-supervisor /var/log/vllm-supervisor
+        /run/vllm-supervisor /opt/vllm-supervisor /var/lib/vllm-supervisor /var/cache/vllm-supervisor /var/log/vllm-supervisor
     if id -u $user >/dev/null 2>&1 && have userdel; then
         userdel $user || say "the user $user stays: it still has processes"
         # Left by userdel where others were made members, as for the control socket.

@@ -1,7 +1,11 @@
 """`check`: what it prints and how it ends."""
 
 import argparse
+import getpass
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +126,37 @@ def test_a_variable_that_is_not_utf8_can_be_shown(
     monkeypatch.setenv("ODD", "\udcff")
     assert run(str(config), "--set", "engine.vllm.log_file=/dev/null/${ODD}") == 2
     assert "engine.vllm.log_file" in capsys.readouterr().err
+
+
+def run_without_rights(config: Path) -> subprocess.CompletedProcess[str]:
+    """Run `check` as whoever we are, but as root without the right to write everywhere."""
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*plain, sys.executable, "-m", "vllm_supervisor", "check", str(config)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_places_that_cannot_be_written_to(config: Path, tmp_path: Path) -> None:
+    """The daemon would end at once: each place is named, with its key."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    config.write_text(config.read_text().replace(f"{tmp_path}/s}}", f"{closed}/s}}").replace("/state", "/closed/state"))
+    done = run_without_rights(config)
+    assert done.returncode == 2
+    state, socket = done.stderr.splitlines()
+    assert state.startswith(f"vllm-supervisor: {config}:")
+    assert f"state_dir: {getpass.getuser()} cannot write to {closed}/state: {closed} is not writable; make it" in state
+    assert f"control.socket: {getpass.getuser()} cannot write to {closed}:" in socket
+
+
+def test_places_of_another_user(config: Path, tmp_path: Path) -> None:
+    """Who checks the service's configuration need not be the service: then it is a warning, with the owner."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 12345, -1)
+    done = run_without_rights(config)
+    assert done.returncode == 0
+    [warning] = done.stderr.splitlines()
+    assert warning.startswith("vllm-supervisor: warning: ")
+    assert warning.endswith("; run the daemon as its owner, uid 12345")
+    assert run(str(config)) == 0, "root can write there"

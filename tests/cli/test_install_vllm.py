@@ -471,3 +471,21 @@ def test_one_in_use_is_not_removed(lab: Lab) -> None:
         engine.communicate(b"\n")
     # A process that ends while it is looked at counts as using everything; the next run looks again.
     eventually(lambda: install(lab) == 0 and first not in lab.builds, within=30)
+
+
+def test_root_is_warned_of_a_place_that_others_may_write_to(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever owns a directory on the way could swap what root builds; the default is root's alone."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has something to lose")
+    os.chown(lab.root, 12345, -1)
+    assert install(lab, "--dry-run") == 0
+    assert f"{lab.root}: uid 12345, whose it is, may replace what root builds" in capsys.readouterr().err
+    os.chown(lab.root, 0, -1)
+    lab.root.chmod(0o777)
+    assert install(lab, "--dry-run") == 0
+    assert f"{lab.root}: other users may replace" in capsys.readouterr().err
+    lab.root.chmod(0o755)
+    assert main(["install-vllm", "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert "into       /opt/vllm-supervisor/vllm, a link" in told.out
+    assert "may replace" not in told.err

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import pwd
 import shlex
 import sys
 from collections.abc import Mapping
@@ -29,15 +30,17 @@ def run(args: argparse.Namespace) -> int:
     try:
         loaded = load(path, sets=args.set or (), environ=os.environ)
         plan = _plan(loaded, os.environ)
+        unwritable = _unwritable(loaded, plan)
     except ConfigError as error:
         for problem in error.problems:
             _print(f"vllm-supervisor: {problem}", error=True)
         if args.json:
             _print(json.dumps({"ok": False, "problems": [problem._asdict() for problem in error.problems]}))
         return ExitCode.BAD_CONFIG
-    for warning in loaded.warnings:
+    warnings = (*loaded.warnings, *unwritable)
+    for warning in warnings:
         _print(f"vllm-supervisor: warning: {warning}", error=True)
-    _print(json.dumps({"ok": True, **asdict(plan), "warnings": loaded.warnings}) if args.json else _text(path, plan))
+    _print(json.dumps({"ok": True, **asdict(plan), "warnings": warnings}) if args.json else _text(path, plan))
     return ExitCode.OK
 
 
@@ -75,6 +78,34 @@ def _plan(loaded: Loaded, environ: Mapping[str, str]) -> _Plan:
         socket=str(paths.control_socket(loaded.settings, environ)),
         state_dir=str(paths.state_dir(loaded.settings, environ)),
     )
+
+
+def _unwritable(loaded: Loaded, plan: _Plan) -> list[str]:
+    """Return warnings of what this user cannot make and another user could: the service need not be ours to run.
+
+    Raises ConfigError for what nobody but root could.
+    """
+    warnings: list[str] = []
+    fatal: list[Problem] = []
+    for key, folder in (("state_dir", Path(plan.state_dir)), ("control.socket", Path(plan.socket).parent)):
+        why = paths.why_not_writable(folder / "new")
+        if why is None:
+            continue
+        what, owner = f"{_user()} cannot write to {folder}: {why}", paths.owner(folder)
+        if owner not in (0, os.geteuid()):
+            warnings.append(str(Problem(loaded.place(key), key, what, f"run the daemon as its owner, uid {owner}")))
+        else:
+            fatal.append(Problem(loaded.place(key), key, what, f"make it writable, or set {key} elsewhere"))
+    if fatal:
+        raise ConfigError(tuple(fatal))
+    return warnings
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
 
 
 def _text(path: Path, plan: _Plan) -> str:

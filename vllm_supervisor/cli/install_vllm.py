@@ -24,9 +24,9 @@ _A_BUILD = 2
 """Commands that a build takes: make, install."""
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 _WORDS = """
-The default DIR is /var/lib/vllm-supervisor/vllm for root, else ~/.local/share/vllm-supervisor/vllm. DIR is a symbolic
-link into DIR.builds; it is switched when the new environment has passed its check, and the one before it is kept for
-a way back. A build that fails or is interrupted changes nothing.
+The default DIR is /opt/vllm-supervisor/vllm for root, else ~/.local/share/vllm-supervisor/vllm. DIR is a symbolic link
+into DIR.builds; it is switched when the new environment has passed its check, and the one before it is kept for a way
+back. A build that fails or is interrupted changes nothing.
 
 The build of torch is chosen by the card and by the CUDA that the driver offers: compute capability 12.0 and up needs
 cu130, cu130 needs driver 580 or later; cu129 is tried where cu130 fails the check. VLLM_PIP_ARGS in the environment
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     environ = dict(os.environ)
     pip_args = _pip_args(environ.get(_PIP_ARGS, ""))
     place = Place(_absolute(args.into or _default_place(environ)))
+    _warn_of_strangers(place)
     host = look()
     choice = choose(host, args.version or "", pip_args)
     if isinstance(choice, Refusal):
@@ -71,6 +72,17 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _warn_of_strangers(place: Place) -> None:
+    """Say who could replace what root builds. With rights of one's own only, there is nothing to be gained."""
+    found = place.open_to() if os.geteuid() == 0 else None
+    if found is not None:
+        directory, uid = found
+        who = f"uid {uid}, whose it is," if uid else "other users"
+        _say(
+            f"{directory}: {who} may replace what root builds below it; an --into that only root may write to is safer"
+        )
+
+
 def _version(text: str) -> str:
     if not is_version(text):
         raise argparse.ArgumentTypeError(f"no version of vLLM: {text!r}")
@@ -86,7 +98,8 @@ def _pip_args(text: str) -> tuple[str, ...]:
 
 def _default_place(environ: dict[str, str]) -> Path:
     if os.geteuid() == 0:
-        return Path("/var/lib/vllm-supervisor/vllm")
+        # Not in the service's own directories: its user could replace what root builds and runs there.
+        return Path("/opt/vllm-supervisor/vllm")
     data = environ.get("XDG_DATA_HOME", "")
     return Path(data if data.startswith("/") else Path.home() / ".local/share", "vllm-supervisor/vllm")
 

@@ -71,3 +71,14 @@ def why_not_writable(file: Path) -> str | None:
         return None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} is not writable"
     except OSError as error:
         return (error.strerror or str(error)).lower()
+
+
+def owner(folder: Path) -> int:
+    """Return the uid that owns `folder`, or what is there of the way to it."""
+    while True:
+        try:
+            return folder.stat().st_uid
+        except OSError:
+            if folder == folder.parent:
+                return 0
+            folder = folder.parent

@@ -5,12 +5,14 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vllm_supervisor.errors import SupervisorError
 
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _RECORD = "record.json"
 _LOCK = "lock"
 
@@ -39,6 +41,16 @@ class Place:
         name = _read(self.current).get("previous") if self.current else None
         path = self.builds / str(name)
         return path if name and path.is_dir() else None
+
+    def open_to(self) -> tuple[Path, int] | None:
+        """Return a directory on the way to it that others than root and we may write to, and its owner's uid."""
+        for directory in self.link.parents:
+            with contextlib.suppress(FileNotFoundError):
+                found = directory.stat()
+                sticky = found.st_mode & stat.S_ISVTX
+                if found.st_uid not in (0, os.geteuid()) or (found.st_mode & _OTHERS_WRITE and not sticky):
+                    return directory, found.st_uid
+        return None
 
     def new(self) -> Path:
         """Return a path for the next build. Nothing is made."""
