@@ -54,6 +54,13 @@ _vllm_supervisor() {
         advise" --window") :; return ;;
         advise" --concurrency") :; return ;;
         advise" --log") mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; return ;;
+        advise" --prompt-tokens") :; return ;;
+        advise" --output-tokens") :; return ;;
+        advise" --max-concurrency") :; return ;;
+        advise" --max-requests") :; return ;;
+        advise" --max-seconds") :; return ;;
+        advise" --step-seconds") :; return ;;
+        advise" --csv") mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; return ;;
     esac
     case "${command-}" in
         "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor size install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
@@ -71,7 +78,7 @@ _vllm_supervisor() {
         doctor) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --unit" -- "$word") ;;
         size) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --gpu-memory --gpus -tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --gpu-memory-utilization --max-model-len --kv-cache-dtype -q --quantization --dtype --kv-cache-memory-bytes --block-size --max-num-batched-tokens --max-num-seqs --enforce-eager --vllm-version --context --output --like" -- "$word"); [[ $word == -* ]] || { :; } ;;
         install-vllm) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --into --dry-run" -- "$word") ;;
-        advise) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --window --concurrency --log --watch" -- "$word") ;;
+        advise) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --window --concurrency --log --watch --load --prompt-tokens --output-tokens --max-concurrency --max-requests --max-seconds --step-seconds --with-traffic --csv" -- "$word") ;;
         simulate) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -W "serve" -- "$word"); } ;;
     esac
 }

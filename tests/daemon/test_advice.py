@@ -1,9 +1,9 @@
 """Advice by a whole daemon: the command, the status and the metric say the same of the load there is."""
 
 import json
-import threading
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -13,18 +13,19 @@ Make = Callable[..., Rig]
 
 
 @contextmanager
-def streams(rig: Rig, count: int) -> Iterator[None]:
-    """Keep so many long requests in flight."""
-    body = {"model": "demo/model", "prompt": "x" * 1200, "max_tokens": 1500}
-    clients = [threading.Thread(target=rig.ask_engine, args=("/v1/completions", body)) for _ in range(count)]
-    for client in clients:
-        client.start()
-    try:
-        rig.until(lambda: rig.status()["load"]["running"] == count, what=f"{count} requests that run")
+def streams(rig: Rig, count: int, key: str = "") -> Iterator[None]:
+    """Keep so many requests in flight for as long as the block lasts."""
+    body = json.dumps({"model": "demo/model", "prompt": "x" * 1200, "max_tokens": 1500, "stream": True}).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with ExitStack() as clients:
+        for _ in range(count):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", rig.port), 30))
+            client.sendall(head.encode() + body)
+        rig.until(lambda: rig.status()["load"]["running"] == count, 60, what=f"{count} requests that run")
         yield
-    finally:
-        for client in clients:
-            client.join(60)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def rig(make_rig: Make) -> Rig:
         {
             "concurrency": 4,
             "liveness": {"interval": 1, "timeout": 30},
-            "env": {"SIM_KV_TOKENS": "8000", "SIM_TOKENS_PER_SECOND": "200"},
+            "env": {"SIM_KV_TOKENS": "8000", "SIM_TOKENS_PER_SECOND": "20"},
         }
     )
     rig.start()

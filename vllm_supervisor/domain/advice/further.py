@@ -133,7 +133,7 @@ def _between(window: Window, verdict: Verdict, _target: Target, _setting: Settin
     return Knob("--max-num-batched-tokens", text)
 
 
-def _replica(window: Window, verdict: Verdict, _target: Target, _setting: Setting, knee: Knee | None) -> Knob | None:
+def _replica(_window: Window, verdict: Verdict, target: Target, _setting: Setting, knee: Knee | None) -> Knob | None:
     if verdict in _CROWDED or (verdict in (Verdict.QUEUEING, Verdict.COMPUTE_BOUND) and knee is not None and knee.flat):
-        return Knob("a second replica", f"this engine makes no more: {window.running:.0f} at once is what it can do")
+        return Knob("a second replica", f"this engine makes no more with more than {target.value} at once")
     return None

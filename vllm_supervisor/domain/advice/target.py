@@ -31,8 +31,11 @@ def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = 
     """Return `current x 0.80 / KV usage`, cut by everything that would not let it through."""
     if verdict is Verdict.NO_LOAD:
         return Target(0, None, trusted=False, doubt="without load there is nothing to go by")
-    current = max(1, round(window.running))
-    wish = math.inf if not window.kv else current * AIM / window.kv
+    # What was preempted was so at the height of the load, not at its median.
+    high = verdict is Verdict.PREEMPTING
+    current, kv = (window.running_high, window.kv_high) if high else (window.running, window.kv)
+    current = max(1, round(current))
+    wish = math.inf if not kv else current * AIM / kv
     value, cuts = wish, []
     for cap, why in _caps(window, verdict, setting, knee, current):
         if cap < value:
@@ -41,10 +44,10 @@ def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = 
     doubt = ""
     if window.frozen:
         doubt = "no token was made in this stretch: the engine may be stuck"
-    elif window.kv is None:
+    elif kv is None:
         doubt = "the KV cache's usage is not known: raise it step by step, and look again"
-    elif window.kv < NEARLY_EMPTY:
-        doubt = f"only {window.kv:.1%} of the KV cache is used: raise it step by step, and look again"
+    elif kv < NEARLY_EMPTY:
+        doubt = f"only {kv:.1%} of the KV cache is used: raise it step by step, and look again"
     return Target(current, max(1, _count(value)), trusted=not doubt, cut=cuts[-1] if cuts else "", doubt=doubt)
 
 
@@ -64,8 +67,8 @@ def _caps(
     elif setting.max_concurrency:
         text = "{wish} by the KV cache alone, but it holds only {cap} requests of the greatest length"
         caps.append((max(current, math.floor(setting.max_concurrency)), text))
-    if verdict is Verdict.QUEUEING:
-        caps.append((current, "requests wait already: more would only wait too"))
+    if verdict in (Verdict.QUEUEING, Verdict.PREEMPTING):
+        caps.append((current, "requests wait or are put back already: more would only join them"))
     if knee is not None and knee.flat:
         caps.append((min(knee.settle, max(knee.at, 1)), "{wish} by the KV cache alone, but the knee is at {cap}"))
     return caps
