@@ -6,6 +6,7 @@ DEV := .venv-dev
 RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
+FUZZ ?= short
 # Where `make install` puts things; PYTHON= there must be an interpreter that the service's user can read.
 PREFIX ?= /usr
 SYSCONFDIR ?= /etc
@@ -19,7 +20,7 @@ INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm bench lint fmt types lock install uninstall wheels completions clean
+.PHONY: help run test test-systemd test-vllm fuzz bench lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,6 +56,11 @@ test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TI
 
 bench: $(VENV)/.done ## measure the daemon on this machine
 	@$(VENV)/bin/python -m tests.bench.bench $(ARGS)
+
+fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each time: FUZZ=short|long
+	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 3 --dist worksteal -o timeout=3600 \
+		tests/fuzz tests/domain/test_stateful.py tests/domain/test_totality.py tests/config/test_interpolate.py \
+		tests/config/test_vllm_args.py tests/adapters/test_engine_metrics.py tests/adapters/test_logtail.py $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .

@@ -11,10 +11,10 @@ settings.register_profile(
     "dev", max_examples=150, stateful_step_count=40, deadline=None, phases=_PHASES, derandomize=True, database=None
 )
 settings.register_profile(
-    "ci", max_examples=400, stateful_step_count=60, deadline=None, phases=_PHASES, print_blob=True
+    "short", max_examples=400, stateful_step_count=60, deadline=None, phases=_PHASES, print_blob=True
 )
 settings.register_profile(
-    "nightly", max_examples=5000, stateful_step_count=100, deadline=None, phases=_PHASES, print_blob=True
+    "long", max_examples=5000, stateful_step_count=100, deadline=None, phases=_PHASES, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

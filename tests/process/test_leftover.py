@@ -88,7 +88,11 @@ async def test_leader_that_became_our_child_has_a_status(lab: Lab) -> None:
             assert await engine.wait_leader() == ExitStatus(signal=signal.SIGTERM)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"version": 1}', '{"version": 99}', "\x00\x00"])
+DAMAGED = ("", "{", "[]", '{"version": 1}', '{"version": 99}', "\x00\x00", "[" * 5000)
+ENDLESS = '{"version": 1, "generation": 1e999, "boot_id": "", "daemon": {}, "leader": null, "gone": true}'
+
+
+@pytest.mark.parametrize("damage", [*DAMAGED, ENDLESS])
 def test_damaged_record_is_noted(lab: Lab, damage: str) -> None:
     """A full disk or an edited file is no reason to crash: it counts as none, and is said."""
     (lab.state_dir / "engine.json").write_text(damage)

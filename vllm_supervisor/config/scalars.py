@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 MAX_SECONDS = 1e9
 """About 31 years. Larger numbers overflow the kernel's timers, which then fire at once."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _QUOTE = "put it in quotes if it is meant as text"
 
@@ -115,7 +115,7 @@ def _key(value: object) -> SecretStr | None:
 
 def _uid(value: object) -> int:
     text = text_of(value)
-    if text.isascii() and text.isdigit():
+    if re.fullmatch(r"[0-9]{1,20}", text):
         number = int(text)
         return number if number < 1 << 32 else refuse_shown("is no user id")
     try:
@@ -128,7 +128,7 @@ def _gid(value: object) -> int | None:
     if value is None:
         return None
     text = text_of(value)
-    if text.isascii() and text.isdigit():
+    if re.fullmatch(r"[0-9]{1,20}", text):
         number = int(text)
         return number if number < 1 << 32 else refuse_shown("is no group id")
     try:

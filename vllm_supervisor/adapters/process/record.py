@@ -70,7 +70,7 @@ class Records:
             return None
         except OSError as exc:
             return f"{self._file} cannot be read: {exc.strerror}"
-        except (ValueError, KeyError, TypeError) as exc:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as exc:
             return f"{self._file} is damaged: {type(exc).__name__}: {exc}"
 
     def write(self, record: Record) -> None:

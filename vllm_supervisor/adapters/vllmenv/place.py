@@ -161,7 +161,7 @@ def _remove(path: Path) -> None:
 def _read(build: Path) -> dict[str, object]:
     try:
         record = json.loads((build / _RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

@@ -26,17 +26,17 @@ _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 _STATS = "throughput: "
 _WHEN = re.compile(r"\b(?:\d{4}-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _RANK = re.compile(r"\b(Engine \d+|\d+ Engines Aggregated): ")
-_RUNNING = re.compile(r"\bRunning: (\d+)")
-_WAITING = re.compile(r"\b(?:Waiting|Pending): (\d+)")
-_SWAPPED = re.compile(r"\bSwapped: (\d+)")
-_USAGE = re.compile(r"KV cache usage: ([\d.]+)%")
+_RUNNING = re.compile(r"\bRunning: (\d{1,15})\b")
+_WAITING = re.compile(r"\b(?:Waiting|Pending): (\d{1,15})\b")
+_SWAPPED = re.compile(r"\bSwapped: (\d{1,15})\b")
+_USAGE = re.compile(r"KV cache usage: (\d{1,15}(?:\.\d{1,15})?)%")
 """The first of a line: V0's second one is of the host's memory, and a CPU's engine says CPU."""
-_PREEMPTED = re.compile(r"\bPreemptions: (\d+)")
-_PROMPTS = re.compile(r"\bAvg prompt throughput: ([\d.]+)")
-_ANSWERS = re.compile(r"\bAvg generation throughput: ([\d.]+)")
-_HITS = re.compile(r"(?<!External )(?<!external )\b[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%")
-_SEQS = re.compile(r"\bmax_num_seqs['\"]?[=:] ?(\d+)")
-_LENGTH = re.compile(r"\bmax_(?:model|seq)_len['\"]?[=:] ?(\d+)")
+_PREEMPTED = re.compile(r"\bPreemptions: (\d{1,15})\b")
+_PROMPTS = re.compile(r"\bAvg prompt throughput: (\d{1,15}(?:\.\d{1,15})?)")
+_ANSWERS = re.compile(r"\bAvg generation throughput: (\d{1,15}(?:\.\d{1,15})?)")
+_HITS = re.compile(r"(?<!External )(?<!external )\b[Pp]refix cache hit rate: (?:GPU: )?(\d{1,15}(?:\.\d{1,15})?)%")
+_SEQS = re.compile(r"\bmax_num_seqs['\"]?[=:] ?(\d{1,15})\b")
+_LENGTH = re.compile(r"\bmax_(?:model|seq)_len['\"]?[=:] ?(\d{1,15})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,7 @@ class StatsReader:
 
 def _figure(pattern: re.Pattern[str], text: str) -> float | None:
     found = pattern.search(text)
-    try:
-        return float(found[1]) if found is not None else None
-    except ValueError:
-        return None
+    return float(found[1]) if found is not None else None
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
 
 STATS = re.compile(
-    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s"
-    r".*?Running: (?P<running>\d+).*?(?:Waiting|Pending): (?P<waiting>\d+)"
-    r"(?:.*?KV cache usage: (?P<usage>[\d.]+))?"
+    r"Avg prompt throughput: (?P<prompt>{n}) tokens/s, Avg generation throughput: (?P<generation>{n}) tokens/s"
+    r".*?Running: (?P<running>\d{{1,15}})\b.*?(?:Waiting|Pending): (?P<waiting>\d{{1,15}})\b"
+    r"(?:.*?KV cache usage: (?P<usage>[\d.]{{1,15}}))?".format(n=r"\d{1,15}(?:\.\d{1,15})?")
 )
 """The stats line of every version; fields are found by name (their number grew)."""
 

@@ -117,7 +117,7 @@ def normalise(raw: str) -> Line:
 def _unfold(text: str) -> list[str] | None:
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None

@@ -6,7 +6,7 @@ CLUSTER = (
     Signature(
         "nccl_timeout",
         pattern(
-            r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
+            r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d{1,20}), OpType=(?P<op>\w+)"
             r"(?:.*?Timeout\(ms\)=(?P<ms>\d+))?"
         ),
         "0.4 to 0.33, c10d's watchdog; usually 600 s of silence before it",

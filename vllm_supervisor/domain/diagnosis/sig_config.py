@@ -72,7 +72,7 @@ CONFIG = (
     Signature(
         "tensor_parallel_divisibility",
         pattern(
-            r"Total number of attention heads \((?P<heads>\d+)\) must be divisible by tensor parallel size "
+            r"Total number of attention heads \((?P<heads>\d{1,9})\) must be divisible by tensor parallel size "
             r"\((?P<tp>\d+)\)"
         ),
         "0.1 to 0.33",

@@ -38,7 +38,7 @@ GPU = (
     ),
     Signature(
         "cuda_driver_too_old",
-        pattern(r"NVIDIA driver on your system is too old \(found version (?P<code>\d+)\)"),
+        pattern(r"NVIDIA driver on your system is too old \(found version (?P<code>\d{1,9})\)"),
         "torch, all versions; 12080 means CUDA 12.8",
         "the driver offers CUDA {cuda} and this torch needs more: update the driver (580 or later for CUDA 13) and "
         "reboot, or install the build for an older CUDA (cu129)",

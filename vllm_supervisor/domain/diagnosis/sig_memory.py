@@ -56,8 +56,9 @@ MEMORY = (
     Signature(
         "gpu_memory_not_free",
         pattern(
-            r"Free memory on device(?: \S+)? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
-            r"(?:desired GPU memory utilization|the engine's budget).*?\((?P<share>[\d.]+), (?P<need>[\d.]+) GiB\)"
+            r"Free memory on device(?: \S+)? \((?P<free>\d{1,9}(?:\.\d{1,9})?)/(?P<total>\d{1,9}(?:\.\d{1,9})?) GiB\) "
+            r"on startup is less than (?:desired GPU memory utilization|the engine's budget)"
+            r".*?\((?P<share>[\d.]+), (?P<need>[\d.]+) GiB\)"
         ),
         "0.9 to 0.33; 0.16 and later name the device",
         "{need} GiB are wanted (utilization {share}) and {free} of {total} GiB are free: find the holder with "

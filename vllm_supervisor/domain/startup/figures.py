@@ -37,7 +37,8 @@ def _latest(before: float, now: float) -> float:
     return now
 
 
-_NUMBER = r"(-?\d[\d,]*(?:\.\d+)?)"
+_NUMBER = r"(-?\d[\d,]{0,30}(?:\.\d{1,30})?)"
+"""Bounded, as all numbers of a log are: Python refuses to read one of 4301 digits, and one of 310 is infinite."""
 _VERSION = re.compile(
     r"(?:vLLM (?:API )?server version |\u2588\s{1,4}version |LLM engine \(v|^Launching vLLM \(v)(\d[\w.+-]*)"
 )

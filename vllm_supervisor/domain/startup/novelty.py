@@ -14,7 +14,7 @@ _VARYING = re.compile(
     r"0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]{2,}){0,6}\b|\d+(?:[.,:]\d+)*"
 )
 _BAR = re.compile(r"^(?P<what>.{0,200}?):?\s*(?P<percent>\d{1,3})%(?:\||\s+Completed)")
-_COUNT = re.compile(r"\b(?P<done>\d+)/(?P<total>\d+)\b\s*\[")
+_COUNT = re.compile(r"\b(?P<done>\d{1,15})/(?P<total>\d{1,15})\b\s*\[")
 
 
 class Bar:
