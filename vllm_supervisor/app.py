@@ -201,7 +201,7 @@ class Daemon:
             self._journal = Journal(os.environ, launcher.instance)
         client = HttpEngineClient(spec)
         ground = Ground(gpus := NvmlGpus(plan.launch.env))
-        advisor = Advisor(client, plan.advice, clock.now)
+        advisor = Advisor(client, plan.advice, clock.now, gpus.utilization)
         post_mortem = self._post_mortem(gpus, ground, recorder, clock, note)
         start_watch = self._start_watch(gpus, clock, note, post_mortem)
         observers += [start_watch, post_mortem]

@@ -14,6 +14,7 @@ class FakeNvmlError(Exception):
 class Card:
     uuid: str = "GPU-0"
     used: int = 0
+    busy: int = 0
     total: int = 100
     processes: list[tuple[int, int | None]] = field(default_factory=list)
 
@@ -61,6 +62,9 @@ class FakeNvml:
 
     def _DeviceGetComputeRunningProcesses(self, card: Card) -> list[SimpleNamespace]:  # noqa: N802
         return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in card.processes]
+
+    def _DeviceGetUtilizationRates(self, card: Card) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(gpu=card.busy, memory=0)
 
     def _EventSetCreate(self) -> list[int]:  # noqa: N802
         return self.xids

@@ -88,3 +88,12 @@ async def test_xids_since_the_last_call() -> None:
     nvml.xids += [79, 48]
     assert await seen.xids() == (79, 48)
     assert await seen.xids() == ()
+
+
+async def test_how_busy_they_are() -> None:
+    """The mean of the engine's own; None where a card has no such figure, and without a driver."""
+    cards = Card("GPU-a", busy=100), Card("GPU-b", busy=50), Card("GPU-c", busy=0)
+    assert await gpus(FakeNvml(*cards), CUDA_VISIBLE_DEVICES="0,1").utilization() == pytest.approx(0.75)
+    failing = FakeNvml(*cards, failing=frozenset({"nvmlDeviceGetUtilizationRates"}))
+    assert await gpus(failing).utilization() is None
+    assert await NvmlGpus({}, lambda: None).utilization() is None

@@ -121,6 +121,24 @@ async def test_a_window_that_was_not_is_looked_at(house: House) -> None:
     assert advice["verdict"] == "client_bound"
 
 
+async def test_a_command_learns_how_busy_the_gpus_are(house: House) -> None:
+    """They are asked with its own looks, and not with the watch's."""
+    house.client.metrics_is = replace(BUSY, generation_tokens=None)
+    asked = []
+
+    async def busy() -> float:
+        asked.append(anyio.current_time())
+        return 0.97
+
+    advisor = Advisor(house.client, SETTING, anyio.current_time, busy)
+    advisor.see(BUSY)
+    assert asked == []
+    advice = (await advisor.ask(10, None))["advice"]
+    assert isinstance(advice, dict)
+    assert advice["figures"]["gpu_utilization"] == 0.97
+    assert "GPU utilization 97%" in advice["evidence"]
+
+
 async def test_an_engine_without_figures_is_no_data(house: House) -> None:
     """The answer says why, after the stretch, and does not go on for ever."""
     house.client.metrics_is = EngineMetrics()

@@ -29,6 +29,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes: ...  # noqa: N802, D102
     def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any: ...  # noqa: N802, D102
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]: ...  # noqa: N802, D102
+    def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any: ...  # noqa: N802, D102
     def nvmlEventSetCreate(self) -> Any: ...  # noqa: N802, D102
     def nvmlDeviceRegisterEvents(self, handle: Any, types: int, events: Any) -> None: ...  # noqa: N802, D102
     def nvmlEventSetWait_v2(self, events: Any, timeout_ms: int) -> Any: ...  # noqa: N802, D102
@@ -66,19 +67,39 @@ class NvmlGpus:
             return None
         return await to_thread.run_sync(self._look, abandon_on_cancel=True)
 
+    async def utilization(self) -> float | None:
+        """Return how busy the engine's GPUs are on average, 0..1: the time in which any kernel ran; None: not known."""
+        if self._load is None and self._nvml is None:
+            return None
+        return await to_thread.run_sync(self._utilization, abandon_on_cancel=True)
+
     async def xids(self) -> tuple[int, ...]:
         """Return the Xid events since the last call, or since the first look."""
         if self._events is None:
             return ()
         return await to_thread.run_sync(self._xids, abandon_on_cancel=True)
 
-    def _look(self) -> tuple[Gpu, ...] | None:
+    def _driver(self) -> Nvml | None:
+        """Return NVML where it has a GPU of the engine's; it is loaded the first time."""
         if self._load is not None:
             load, self._load = self._load, None
             self._nvml = load()
             self._open()
-        nvml = self._nvml
-        if nvml is None or not self._handles:
+        return self._nvml if self._handles else None
+
+    def _utilization(self) -> float | None:
+        nvml = self._driver()
+        if nvml is None:
+            return None
+        try:
+            shares = [nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in self._handles.values()]
+        except nvml.NVMLError:
+            return None  # a part of a GPU (MIG) has none
+        return float(sum(shares) / len(shares))
+
+    def _look(self) -> tuple[Gpu, ...] | None:
+        nvml = self._driver()
+        if nvml is None:
             return None
         try:
             return tuple(self._gpu(nvml, index, handle) for index, handle in self._handles.items())

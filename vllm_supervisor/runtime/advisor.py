@@ -4,7 +4,7 @@ It asks nothing by itself: the liveness watch looks, and a command that wants mo
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import anyio
@@ -31,23 +31,30 @@ Json = dict[str, object]
 class Advisor:
     """Takes looks (`see`), answers the status (`told`), the metric (`recommended`) and the command (`ask`).
 
-    `now` is the daemon's monotonic clock.
+    `now` is the daemon's monotonic clock. `busy` tells how busy the GPUs are, 0..1; it is asked for a command alone.
     """
 
-    def __init__(self, client: EngineClient, setting: Setting, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        setting: Setting,
+        now: Callable[[], float],
+        busy: Callable[[], Awaitable[float | None]] | None = None,
+    ) -> None:
         self._client = client
         self._setting = setting
         self._now = now
+        self._busy = busy
         self._samples: deque[Sample] = deque(maxlen=KEPT)
         self._judged: tuple[float, Advice | None] = (-1.0, None)
         self._recommended: int | None = None
 
-    def see(self, metrics: EngineMetrics | None) -> None:
+    def see(self, metrics: EngineMetrics | None, gpu: float | None = None) -> None:
         """Take in a look; one that failed, or shows no requests, adds nothing."""
         sample = sample_of(metrics, self._now())
         if sample is None or metrics is None:
             return
-        self._samples.append(sample)
+        self._samples.append(sample if gpu is None else replace(sample, gpu=gpu))
         if metrics.kv_cache_tokens or metrics.max_concurrency:
             self._setting = replace(
                 self._setting, kv_tokens=metrics.kv_cache_tokens, max_concurrency=metrics.max_concurrency
@@ -89,7 +96,8 @@ class Advisor:
         return {"advice": advice.as_json() if advice else None, "why": why, "now": self._latest()}
 
     async def _look(self) -> None:
-        self.see((await self._client.scrape(LOOK_TIMEOUT)).metrics)
+        metrics = (await self._client.scrape(LOOK_TIMEOUT)).metrics
+        self.see(metrics, await self._busy() if self._busy is not None else None)
 
     def _covered(self, window: float | None) -> bool:
         """Say whether the stretch was looked at for long and often enough."""

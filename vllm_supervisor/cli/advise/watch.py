@@ -46,8 +46,9 @@ class _Table:
         change = advice.get("next")
         below = [str(advice.get("headline") or answer.get("why") or "")]
         below += [f"next: {change['change']}: {change['why']}"] if change else []
-        width = _width()
-        lines = [line[: width - 1] for line in (_HEAD, *self._rows, "", *below)]
+        width, height = _size()
+        rows = list(self._rows)[-max(1, height - len(below) - 3) :]
+        lines = [line[: width - 1] for line in (_HEAD, *rows, "", *below)]
         back = f"\033[{self._drawn}A" if self._drawn else ""
         sys.stdout.write(back + "".join(f"\r\033[K{line}\n" for line in lines) + "\033[J")
         sys.stdout.flush()
@@ -69,8 +70,10 @@ def _number(value: object) -> str:
     return f"{value:.0f}" if isinstance(value, int | float) else "-"
 
 
-def _width() -> int:
+def _size() -> tuple[int, int]:
+    """Return the terminal's columns and lines: what has scrolled out of it cannot be redrawn."""
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
-        return 80
+        columns, lines = 0, 0
+    return columns or 80, lines or 24
