@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +57,7 @@ LOOK_FACTOR = 3
 
 
 _NOTIFY_RETRY = 0.1
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(plan: Plan) -> int:
@@ -82,6 +83,16 @@ def _first(failures: BaseExceptionGroup[SupervisorError]) -> SupervisorError:
     if not isinstance(error, SupervisorError):
         raise TypeError(error)
     return error
+
+
+@contextmanager
+def _deaf_afterwards() -> Iterator[None]:
+    """Ignore, once left, what was heard before: a loop that hears no more lets a late signal kill us half put away."""
+    try:
+        yield
+    finally:
+        for number in _HEARD:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _open_control(plan: ControlPlan, passed: Iterable[tuple[str, socket.socket]]) -> sockets.ControlSocket:
@@ -311,7 +322,7 @@ class Daemon:
         self._logger.error("request_failed", route=where, error=repr(error))
 
     async def _take_signals(self, supervisor: Supervisor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with _deaf_afterwards(), anyio.open_signal_receiver(*_HEARD) as signals:
             task_status.started()
             async for signum in signals:
                 name = signal.Signals(signum).name

@@ -4,6 +4,8 @@ import signal
 import socket
 from collections.abc import Callable
 
+import pytest
+
 from tests.daemon.conftest import SIMULATED
 from tests.daemon.test_promises import nothing_left, one_engine, streaming
 from tests.rig import Rig
@@ -123,6 +125,23 @@ def test_a_second_signal_skips_the_drain(pliable: Make) -> None:
         assert rig.wait_exit(15) == 0
     nothing_left(rig)
     assert not rig.socket.exists()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
+def test_signals_until_nobody_is_there(pliable: Make, signum: signal.Signals) -> None:
+    """Signals that come while the daemon is already putting itself away change neither its exit status nor its words."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+
+    def gone() -> bool:
+        rig.send(signum)
+        return rig.ended()
+
+    rig.until(gone, every=0.0005, what="the daemon's end")
+    assert rig.wait_exit() == 0
+    assert "Traceback" not in rig.daemon_log()
+    nothing_left(rig)
 
 
 def in_state(pliable: Make, state: str) -> Rig:
