@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_socket_has_exactly_the_mode_asked_for(path: Path, mode: int, umask: int
     control.close()
     control.close()
     assert not path.exists()
+
+
+def test_a_crowd_finds_room_to_wait(path: Path) -> None:
+    """Clients that come faster than they are accepted wait: without blocking, a full backlog would turn them away."""
+    control = sockets.bind_control(path)
+    with ExitStack() as stack:
+        stack.callback(control.close)
+        for _ in range(500):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            assert client.connect_ex(str(path)) == 0
 
 
 HOLDER = """

@@ -129,7 +129,7 @@ def test_a_second_signal_skips_the_drain(pliable: Make) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
 def test_signals_until_nobody_is_there(pliable: Make, signum: signal.Signals) -> None:
-    """Signals that come while the daemon is already putting itself away change neither its exit status nor its words."""
+    """Signals that come while the daemon is putting itself away change neither its exit status nor its words."""
     rig = pliable()
     rig.start()
     rig.wait_state("ready")

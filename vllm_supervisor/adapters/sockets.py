@@ -13,7 +13,9 @@ from pathlib import Path
 from vllm_supervisor.errors import AlreadyRunningError, ListenError
 from vllm_supervisor.ports import Peer
 
-_BACKLOG = 128
+_BACKLOG = 4096
+"""As many as Linux lets wait by default (net.core.somaxconn). Who waits costs little; a client that does not block is
+turned away where there is no room (EAGAIN), although the daemon lives."""
 _MAX_PATH = 107
 """Bytes that fit `sockaddr_un.sun_path` beside its terminating zero (unix(7))."""
 _PEERCRED = struct.Struct("3i")
