@@ -13,6 +13,10 @@ SYSCONFDIR ?= /etc
 DESTDIR ?=
 PURGE ?=
 WHEELS ?= wheels
+# Faults of `make chaos`; CHAOS=long does 5,000.
+CHAOS ?=
+FAULTS ?= $(if $(filter long,$(CHAOS)),5000,300)
+SEED ?=
 INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON))" PREFIX="$(PREFIX)" \
 	SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" PIP_FLAGS="$(PIP_FLAGS)" PURGE="$(PURGE)" \
 	WHEELS="$(WHEELS)" sh etc/install.sh
@@ -20,7 +24,7 @@ INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm fuzz bench lint fmt types lock install uninstall wheels completions clean
+.PHONY: help run test test-systemd test-vllm fuzz bench chaos lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +65,9 @@ fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each 
 	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 3 --dist worksteal -o timeout=3600 \
 		tests/fuzz tests/domain/test_stateful.py tests/domain/test_totality.py tests/config/test_interpolate.py \
 		tests/config/test_vllm_args.py tests/adapters/test_engine_metrics.py tests/adapters/test_logtail.py $(ARGS)
+
+chaos: $(DEV)/.done ## run seeded faults against the daemon with an outside observer: SEED= FAULTS=300 CHAOS=long
+	@$(DEV)/bin/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .
