@@ -6,6 +6,7 @@ import pytest
 
 from vllm_supervisor.config import launch, paths
 from vllm_supervisor.config.settings import Settings
+from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.errors import ConfigError
@@ -198,3 +199,25 @@ def test_where_the_state_is() -> None:
     assert str(paths.state_dir(placed(state_dir="/s"), environ)) == "/s"
     assert str(paths.state_dir(placed(), environ)) == "/var/lib/a"
     assert str(paths.state_dir(placed(), {"HOME": "/home/u"})) == "/home/u/.local/state/vllm-supervisor"
+
+
+def test_what_is_known_of_the_load() -> None:
+    """What clients are told, what caps it, and vLLM's flags in all their spellings; nonsense is vLLM's to refuse."""
+    settings = Settings.model_validate(
+        {
+            "engine": {
+                "vllm": {
+                    "model": "m",
+                    "concurrency": 40,
+                    "extra_args": "--max_num_seqs=48 --max-model-len 8192 --kv-cache-dtype fp8 "
+                    "--max-num-batched-tokens 1k",
+                }
+            },
+            "resources": {"max_concurrent_jobs": 32},
+        }
+    )
+    assert launch.advice(settings) == Setting(
+        concurrency=32, configured=40, max_concurrent_jobs=32, max_num_seqs=48, max_model_len=8192, kv_cache_dtype="fp8"
+    )
+    endless = made(extra_args="--max-num-seqs " + "9" * 5000)
+    assert launch.advice(endless).max_num_seqs is None

@@ -32,6 +32,8 @@ _OURS = frozenset(
     }
 )
 _OUR_PREFIXES = ("VLLM_SUPERVISOR__", "WATCHDOG_", "LISTEN_")
+_DIGITS = 15
+"""Of a number of requests or tokens; a longer one is vLLM's to refuse."""
 _ENGINE_READY_TIMEOUT = "86400"
 """Seconds, a day. vLLM hands milliseconds to zmq_poll, which takes no more than 24 days."""
 
@@ -70,7 +72,7 @@ def advice(settings: Settings) -> Setting:
 
     def number(name: str) -> int | None:
         text = flags[name].first if name in flags else ""
-        return int(text) if text.isdecimal() and int(text) > 0 else None
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS and int(text) > 0 else None
 
     return Setting(
         concurrency=settings.concurrency,

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from vllm_supervisor.domain.advice import StatsReader, Verdict, advise
+from vllm_supervisor.domain.advice import Setting, StatsReader, Verdict, advise
 
 V0 = (
     "INFO 02-25 11:11:31 metrics.py:455] Avg prompt throughput: 2082.8 tokens/s, Avg generation throughput: 194.4 "
@@ -106,6 +106,18 @@ def test_time_goes_on() -> None:
     ]  # fmt: skip
 
 
+def test_a_clock_set_back_stops_nothing() -> None:
+    """Logs put together, or an hour given back in autumn: the rates stay what they were."""
+    reader = StatsReader()
+    for _ in range(2):
+        for tick in range(6):
+            reader.feed(line(f"10-26 02:00:{10 * tick:02d}", "Engine 000", 32))
+    found = advise(reader.samples(), Setting(), window=600)
+    assert found is not None
+    assert found.window.generation_rate == pytest.approx(50)
+    assert found.window.seconds == pytest.approx(110)
+
+
 def test_what_the_start_printed() -> None:
     """Capacity and limits come out of the same log, and cut the target."""
     reader = StatsReader()
@@ -134,7 +146,9 @@ def test_lines_that_are_none() -> None:
         "throughput: Running: many reqs",
         "Maximum concurrency for",
         "KV cache size: lots",
-        "max_num_seqs=99999999999999999999",
+        "max_num_seqs=" + "9" * 400,
+        "max_model_len=" + "9" * 5000,
+        "Engine 000: Avg prompt throughput: 1.0 tokens/s, Running: " + "9" * 400 + " reqs",
     ):
         reader.feed(text)
     assert reader.samples() == []

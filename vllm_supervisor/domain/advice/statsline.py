@@ -19,7 +19,6 @@ KEPT = 10_000
 """Samples that are kept, the last ones: more than a day without a pause."""
 _TOGETHER = 5.0
 """Seconds within which the lines of all ranks come."""
-_HALF_A_YEAR = 180 * 86400.0
 _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 """Days before each month, a leap year taken: what matters is that time goes on."""
 
@@ -63,7 +62,7 @@ class StatsReader:
         self._generation_tokens = 0.0
         self._figures = StartupFigures()
         self._setting = Setting()
-        self._year = 0.0
+        self._shift = 0.0
 
     def feed(self, text: str) -> None:
         """Take the next line, whatever is wrapped around it."""
@@ -150,18 +149,22 @@ class StatsReader:
         return self._samples[-1].at + INTERVAL if self._samples else 0.0
 
     def _time(self, text: str, end: int) -> float | None:
-        """Return the seconds since a New Year's Day; None where the line bears no date. Never goes back."""
+        """Return seconds that go on; None where the line bears no date.
+
+        The date has no year. Where it steps back (a New Year, a clock set back, logs put together), time goes on from
+        the line before.
+        """
         stamps = list(_WHEN.finditer(text, 0, end))
         if not stamps:
             return None
         month, day, hour, minute, second = (int(part) for part in stamps[-1].groups())
         if not 1 <= month <= len(_DAYS):
             return None
-        at = self._year + ((_DAYS[month - 1] + day) * 24 + hour) * 3600.0 + minute * 60 + second
+        at = self._shift + ((_DAYS[month - 1] + day) * 24 + hour) * 3600.0 + minute * 60 + second
         last = self._at if self._at is not None else at
-        if last - at > _HALF_A_YEAR:
-            self._year += 366 * 86400.0
-            at += 366 * 86400.0
+        if at < last - _TOGETHER:
+            self._shift += last + INTERVAL - at
+            return last + INTERVAL
         return max(at, last)
 
 
