@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 DEV := .venv-dev
+# What is compared with, in an environment of its own.
+BENCH := .venv-bench
 RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
@@ -58,8 +60,10 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
 
-bench: $(VENV)/.done ## measure the daemon on this machine
-	@$(VENV)/bin/python -m tests.bench.bench $(ARGS)
+bench: $(VENV)/.done ## measure the daemon beside others on this machine: ARGS="--quick --json FILE"
+	@sh tests/bench/peers.sh $(BENCH) $(PYTHON)
+	@BENCH_VENV=$(BENCH) REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
+		$(VENV)/bin/python -m tests.bench $(ARGS)
 
 fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each time: FUZZ=short|long
 	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 3 --dist worksteal -o timeout=3600 \
@@ -98,4 +102,4 @@ completions: $(DEV)/.done ## write the shells' completions anew from the command
 	@$(DEV)/bin/python etc/completions/generate.py
 
 clean: ## remove what was set up and built here
-	@rm -rf $(VENV) $(DEV) build dist wheels .coverage* .hypothesis
+	@rm -rf $(VENV) $(DEV) $(BENCH) build dist wheels .coverage* .hypothesis
