@@ -68,8 +68,7 @@ class Rig:
         prefix: Sequence[str] = (),
     ) -> None:
         """Launch the daemon, by `prefix` where one is given; by default wait until its socket answers."""
-        path = self.folder / "config.yaml"
-        path.write_text(json.dumps(self.config))
+        path = self.configure()
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*prefix, str(COMMAND), "run", "-c", str(path), *options],
@@ -80,6 +79,12 @@ class Rig:
             )
         if wait:
             self.wait_answer()
+
+    def configure(self) -> Path:
+        """Write the configuration as it is in `config` now, and return its file."""
+        path = self.folder / "config.yaml"
+        path.write_text(json.dumps(self.config))
+        return path
 
     @property
     def pid(self) -> int:

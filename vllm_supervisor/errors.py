@@ -7,6 +7,7 @@ SupervisorError           what, why, remedy; the one line that a user sees
 ├── NoDaemonError         nobody answers on the control socket                        (exit 3)
 ├── ListenError           a socket could not be bound                                 (exit 4)
 ├── RefusedError          the daemon understood the request and declined              (exit 1)
+│   └── ConfigRefusedError  a reload found a bad file, whose problems are listed
 └── LaunchError           the launcher could not be executed; carries errno
 """
 
@@ -104,6 +105,17 @@ class RefusedError(SupervisorError):
     """Raised by clients when the daemon declines (403, 409)."""
 
     exit_code = ExitCode.NOT_READY
+
+
+class ConfigRefusedError(RefusedError):
+    """Raised by clients when the daemon keeps its configuration because the new one is bad; as text, its problems."""
+
+    def __init__(self, problems: str) -> None:
+        super().__init__("the new configuration", "is refused", "mend the file, then reload again")
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return self.problems
 
 
 class LaunchError(SupervisorError):

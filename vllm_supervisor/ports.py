@@ -14,6 +14,7 @@ from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult,
 from vllm_supervisor.domain.member import Member, Portrait
 from vllm_supervisor.domain.messages import Event, Record
 from vllm_supervisor.domain.model import Blocker, Cause, ExitStatus, Sig, State
+from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.domain.startup import Activity, Download, PastStarts
 
 
@@ -221,6 +222,10 @@ class CrashBundles(Protocol):
 
 class EngineClient(Protocol):
     """Asks the engine over HTTP, each time on a new connection; never raises for what the other side does."""
+
+    def adapt(self, spec: EngineSpec) -> None:
+        """Ask as `spec` says from now on. It is about the same engine: address, key and model are as before."""
+        ...
 
     async def health(self) -> ProbeResult:
         """Ask the health path, for at most the probe's timeout."""

@@ -28,6 +28,8 @@ _vllm_supervisor() {
         stop" --timeout") :; return ;;
         restart" --reason") :; return ;;
         restart" --timeout") :; return ;;
+        reload" --reason") :; return ;;
+        reload" --timeout") :; return ;;
         logs" -n"|logs" --lines") :; return ;;
         diagnose" --exit-code") :; return ;;
         doctor" --unit") :; return ;;
@@ -63,14 +65,15 @@ _vllm_supervisor() {
         advise" --csv") mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; return ;;
     esac
     case "${command-}" in
-        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart logs events diagnose explain doctor size install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
+        "") mapfile -t COMPREPLY < <(compgen -W "run check status wait start stop restart reload logs events diagnose explain doctor size install-vllm advise simulate -h --help -c --config --set --socket --instance --json" -- "$word") ;;
         run) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word") ;;
-        check) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;
+        check) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --against-running" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;
         status) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --check" -- "$word") ;;
         wait) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --for --timeout" -- "$word") ;;
         start) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --reason --no-drain --no-wait --timeout" -- "$word") ;;
         stop) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --reason --no-drain --no-wait --timeout" -- "$word") ;;
         restart) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --reason --no-drain --no-wait --timeout" -- "$word") ;;
+        reload) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --reason --no-drain --no-wait --timeout --restart-engine --dry-run" -- "$word") ;;
         logs) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version -n --lines -f --follow" -- "$word") ;;
         events) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version -f --follow" -- "$word") ;;
         diagnose) mapfile -t COMPREPLY < <(compgen -W "-h --help -c --config --set --socket --instance --json --version --exit-code" -- "$word"); [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;

@@ -9,6 +9,7 @@ from tests.fakes.engine import Calls
 from tests.fakes.launcher import FakeLauncher
 from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, Scrape, Warmup, WarmupResult
 from vllm_supervisor.domain.model import Outcome
+from vllm_supervisor.domain.spec import EngineSpec
 
 SERVED = WarmupResult(Warmup.SERVED, 0.2, "completions")
 
@@ -19,6 +20,8 @@ class FakeClient:
     def __init__(self, launcher: FakeLauncher, model: str) -> None:
         self._launcher = launcher
         self.calls = Calls()
+        self.spec: EngineSpec | None = None
+        """What it was last adapted to."""
         self.health_is: Outcome | None = None
         self.models_is: ModelList = ModelList((model,))
         self.warm_up_is: WarmupResult = SERVED
@@ -36,6 +39,9 @@ class FakeClient:
         """Neither canaries nor questions about pauses are answered, and the figures stay as they are."""
         self.load_is: int | None = 0
         self.suspended_is: bool | None = None
+
+    def adapt(self, spec: EngineSpec) -> None:
+        self.spec = spec
 
     async def health(self) -> ProbeResult:
         async with self.calls.call("health"):

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -14,6 +14,8 @@ from vllm_supervisor.domain.messages import StartAsked
 from vllm_supervisor.domain.model import Phase, Policy, State
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.ports import Observer
+from vllm_supervisor.runtime.facts import Configured
+from vllm_supervisor.runtime.outfit import Outfit
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
 from vllm_supervisor.runtime.work import NONE, Companions
 
@@ -60,6 +62,11 @@ class House:
     @property
     def engine(self) -> FakeEngine:
         return self.launcher.engine
+
+    def accompany(self, companions: Companions) -> None:
+        """Have these go with the engines to come."""
+        wardrobe = self.supervisor._wardrobe
+        wardrobe.outfit = replace(wardrobe.outfit, companions=companions)
 
     def running(self) -> dict[str, int]:
         """Return the calls in progress, of all the fakes."""
@@ -114,19 +121,18 @@ def build(
     last_generation: int = 0,
     more: tuple[Observer, ...] = (),
     companions: Companions = NONE,
+    config: Configured | None = None,
 ) -> House:
     """Build a house. `more` observers are told after the house's own."""
     launcher = FakeLauncher(*scripts)
     client = FakeClient(launcher, spec.model)
     observer = RecordingObserver()
     supervisor = Supervisor(
-        launcher,
-        client,
-        spec,
+        Outfit(launcher, client, spec, companions),
         policy or Policy(),
         (observer, *more),
         Clock(anyio.current_time, wall, u),
-        companions=companions,
         last_generation=last_generation,
+        config=config,
     )
     return House(launcher, client, observer, supervisor)

@@ -17,6 +17,7 @@ from vllm_supervisor.runtime.advisor import KEPT, Advisor
 from vllm_supervisor.runtime.api import Api
 from vllm_supervisor.runtime.liveness import LivenessWatch
 from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.reload import ReloadAsked, Reloaded
 from vllm_supervisor.runtime.work import Companions
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ async def test_the_daemon_advises_without_a_request_of_its_own() -> None:
     house = build()
     advisor = Advisor(house.client, SETTING, anyio.current_time)
     watch = LivenessWatch(house.client, Limits(), anyio.current_time, look_timeout=30, seen=advisor.see)
-    house.supervisor._companions = Companions(watch_liveness=watch, steps=lambda: watch.steps, advice=advisor.told)
+    house.accompany(Companions(watch_liveness=watch, steps=lambda: watch.steps, advice=advisor.told))
     house.client.metrics_is = replace(BUSY, generation_tokens=None, counters={GENERATION: 1.0})
     async with house.run():
         await house.started()
@@ -159,9 +160,13 @@ async def house() -> House:
     return build()
 
 
+async def no_reload(asked: ReloadAsked) -> Reloaded:
+    raise AssertionError(asked)
+
+
 def api_of(house: House) -> Api:
     advisor = Advisor(house.client, SETTING, anyio.current_time)
-    return Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", (), advisor)
+    return Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", no_reload, advisor.ask)
 
 
 @pytest.mark.parametrize("query", [{"window": "0"}, {"window": "x"}, {"window": "nan"}, {"concurrency": "-1"}])

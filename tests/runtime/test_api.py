@@ -10,11 +10,14 @@ import pytest
 from tests.fakes.house import MODEL, SPEC, House, build, wall
 from tests.fakes.logs import FakeLogs
 from tests.fakes.situations import BUSY
+from vllm_supervisor.config.changes import Changes
 from vllm_supervisor.domain.messages import RestartAsked, ShutdownAsked, StartAsked, StopAsked
 from vllm_supervisor.domain.model import Cause, Phase
+from vllm_supervisor.errors import ConfigError, Problem
 from vllm_supervisor.ports import Peer, Request, Response
 from vllm_supervisor.runtime.api import MAX_TAIL, Api
 from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.reload import ReloadAsked, Reloaded, ReloadRefusedError
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +25,7 @@ ADMIN = Peer(pid=42, uid=1000, gid=1000)
 STRANGER = Peer(pid=43, uid=1001, gid=1000)
 GETS = ("/v1/status", "/v1/models", "/v1/events", "/v1/logs")
 PUBLIC = ("/metrics", "/livez", "/readyz")
-POSTS = ("/v1/start", "/v1/stop", "/v1/restart")
+POSTS = ("/v1/start", "/v1/stop", "/v1/restart", "/v1/reload")
 
 
 class Front:
@@ -36,8 +39,17 @@ class Front:
             self.recorder,
             FakeLogs(b"one\n", b"two\n", b"three\n"),
             lambda: b"vllm_supervisor_ready 1\n",
-            admins=(0, 1000),
+            self.reload,
         )
+        self.api.admit((0, 1000))
+        self.reloads: list[ReloadAsked] = []
+        self.reload_is: Reloaded | Exception = Reloaded(Changes(live=("engine.vllm.concurrency",)))
+
+    async def reload(self, asked: ReloadAsked) -> Reloaded:
+        self.reloads.append(asked)
+        if isinstance(self.reload_is, Exception):
+            raise self.reload_is
+        return self.reload_is
 
     async def get(self, path: str, method: str = "GET", **query: str) -> Response:
         return await self.api.control(Request(method, path, query, peer=STRANGER))
@@ -180,7 +192,7 @@ async def test_head_is_answered_as_get(front: Front, path: str) -> None:
 
 async def test_what_is_not_there(front: Front) -> None:
     """404 on the socket; on the metrics listener everything but its three paths."""
-    for path in ("/", "/v1", "/v1/status/", "/v1/nothing", "/V1/status", "/v1/reload"):
+    for path in ("/", "/v1", "/v1/status/", "/v1/nothing", "/V1/status", "/v1/reloads"):
         response = await front.get(path)
         assert (response.status, code(response)) == (404, "not_found")
     for path in (*GETS, *POSTS, "/", "/v1/nothing"):
@@ -288,3 +300,60 @@ async def test_too_late(front: Front, path: str) -> None:
     assert await front.house.ended() == 0
     with anyio.fail_after(1):
         assert (await front.post(path)).status == 409
+
+
+# --- reloads
+
+
+async def test_a_reload_is_handed_on_and_answered_with_what_it_came_to(front: Front) -> None:
+    """202 with the status and, under `reload`, the keys; what was asked for arrives as it was asked for."""
+    front.reload_is = Reloaded(Changes(("a",), ("b",), ("c",)), restarted=True, warnings=("w",))
+    response = await front.post("/v1/reload", {"restart_engine": True, "drain": False, "reason": "new port"})
+    assert response.status == 202
+    answer = parsed(response)
+    came_to = {"live": ["a"], "engine": ["b"], "daemon": ["c"], "dry_run": False, "restarted": True, "warnings": ["w"]}
+    assert answer.pop("reload") == came_to
+    assert answer == front.house.supervisor.status()
+    assert front.reloads == [ReloadAsked(restart=True, drain=False)]
+    await front.house.a_moment()
+    (note,) = front.house.observer.noticed("control_request")
+    assert note.fields == {"verb": "reload", "uid": 1000, "pid": 42, "reason": "new port"}
+
+
+async def test_a_dry_run_is_no_change(front: Front) -> None:
+    """200, and nothing about it in the events."""
+    assert (await front.post("/v1/reload", {"dry_run": True, "values": {"engine.vllm.port": "x"}})).status == 200
+    assert front.reloads == [ReloadAsked(dry_run=True, values={"engine.vllm.port": "x"})]
+    await front.house.a_moment()
+    assert front.house.observer.order == []
+
+
+async def test_a_refused_reload_says_why(front: Front) -> None:
+    """409: every line of what is wrong with the file, or that the moment is wrong."""
+    front.reload_is = ConfigError((Problem("f:1", "a", "is bad", "mend it"), Problem("f:2", "b", "is too", "and it")))
+    response = await front.post("/v1/reload")
+    assert (response.status, code(response)) == (409, "bad_configuration")
+    assert parsed(response)["error"]["message"] == "f:1: a: is bad; mend it\nf:2: b: is too; and it"  # type: ignore[index]
+    front.reload_is = ReloadRefusedError("the daemon is ending")
+    response = await front.post("/v1/reload")
+    assert (response.status, code(response)) == (409, "conflict")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"restart_engine": "yes"},
+        {"dry_run": 1},
+        {"values": {}},
+        {"dry_run": True, "values": []},
+        {"dry_run": True, "values": {"a": 1}},
+        {"restart": True},
+        {"reason": 5},
+    ],
+    ids=repr,
+)
+async def test_a_reload_that_makes_no_sense(front: Front, sent: object) -> None:
+    """400, and nothing is read."""
+    response = await front.post("/v1/reload", sent)
+    assert (response.status, code(response)) == (400, "bad_request")
+    assert front.reloads == []

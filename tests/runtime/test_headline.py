@@ -5,8 +5,9 @@ import pytest
 from tests.fakes.engine import EngineScript
 from tests.fakes.house import build
 from tests.fakes.situations import blocked
-from vllm_supervisor.domain.messages import ShutdownAsked, StopAsked
+from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked, StopAsked
 from vllm_supervisor.domain.model import Blocker, BlockerKind, Outcome, Phase, State
+from vllm_supervisor.ports import Note
 from vllm_supervisor.runtime.headline import Headline, headline
 
 pytestmark = pytest.mark.anyio
@@ -66,3 +67,24 @@ async def test_a_blocked_launch_is_told_with_its_remedy() -> None:
 def test_the_words(state: State, words: str) -> None:
     """Phases that the story above does not pass."""
     assert headline(state, 12.0).startswith(words)
+
+
+def test_a_refused_configuration_is_told_until_one_is_not() -> None:
+    """Beside the state, whatever that is meanwhile; a line that was not taken is told again with the next step."""
+    lines: list[str] = []
+    taken = [True, False, True, True, True]
+
+    def tell(text: str) -> bool:
+        lines.append(text)
+        return taken.pop(0)
+
+    headline = Headline(tell)
+    ready = State(phase=Phase.READY, generation=3)
+    headline.stepped(ready, StartAsked(), ready, 0.0)
+    headline.noted(Note("config_refused", fields={"problems": ["f:1: k: is bad; mend it", "f:2: also"]}))
+    headline.stepped(ready, StartAsked(), ready, 5.0)
+    headline.stepped(ready, StartAsked(), ready, 10.0)
+    headline.noted(Note("other"))
+    headline.noted(Note("config_reloaded"))
+    refused = "ready, generation 3; reload refused: f:1: k: is bad; mend it (and 1 more)"
+    assert lines == ["ready, generation 3", refused, refused, "ready, generation 3"]

@@ -56,7 +56,7 @@ def watched(
         evidence=evidence,
         count=lambda outcome, seconds: canaries.append((outcome, seconds)),
     )
-    house.supervisor._companions = Companions(watch_liveness=watch, steps=lambda: watch.steps)
+    house.accompany(Companions(watch_liveness=watch, steps=lambda: watch.steps))
     house.client.metrics_is = IDLE
     return house, canaries
 

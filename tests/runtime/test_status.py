@@ -46,6 +46,7 @@ SCHEMA: Mapping[str, frozenset[str]] = {
             "blocker",
             "fail_why",
             "survivors",
+            "config",
         )
     ),
     "phase": frozenset(["name", "progress", "detail", "eta_s"]),

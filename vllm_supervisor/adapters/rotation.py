@@ -57,6 +57,11 @@ class Rotation:
         self._one = threading.Lock()
         """A launch and the daemon's own watch may want to rotate at the same time."""
 
+    def limit(self, max_bytes: int, keep: int) -> None:
+        """Rotate by other limits from now on. Older files beyond `keep` stay until they are removed by hand."""
+        self._max_bytes = max_bytes
+        self._keep = keep
+
     def size(self) -> int | None:
         """Return the file's size; None when it is missing."""
         try:

@@ -32,7 +32,7 @@ class Notifier:
         """Seconds between `watchdog` calls, half of what systemd allows; None where it does not ask for them."""
 
     def ready(self, status: str) -> bool:
-        """Say that start-up (or a reload) is complete."""
+        """Say that start-up is complete."""
         return self._send("READY=1", _status(status))
 
     def status(self, text: str) -> bool:
@@ -44,8 +44,12 @@ class Notifier:
         return self._send("STOPPING=1", _status(status))
 
     def reloading(self) -> bool:
-        """Say that a reload begins; `ready` ends it. The time is what Type=notify-reload requires."""
+        """Say that a reload begins; `reloaded` ends it. The time is what Type=notify-reload requires."""
         return self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def reloaded(self) -> bool:
+        """Say that the reload is over, whatever came of it."""
+        return self._send("READY=1")
 
     def extend_timeout(self, seconds: float) -> bool:
         """Ask for `seconds` more, from now, to start or to stop."""

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from vllm_supervisor.cli.client import Status
+from vllm_supervisor.cli.find import find_socket
+from vllm_supervisor.cli.reload import dry_run, running_file, told
 from vllm_supervisor.config import launch, paths
+from vllm_supervisor.config.digests import digests
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.config.load import DEFAULT_PATH, Loaded, load
 from vllm_supervisor.domain.secret import MASK
@@ -22,10 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help=f"the configuration (default: -c FILE, or {DEFAULT_PATH})"
     )
+    parser.add_argument(
+        "--against-running", action="store_true", help="also say what a reload of the running daemon would change"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every problem and return 2, or print what would be launched and return 0."""
+    """Print every problem and return 2, or print what would be launched and return 0.
+
+    Against a running daemon, raises as `reload` does.
+    """
     path = Path(args.file or args.config or DEFAULT_PATH)
     try:
         loaded = load(path, sets=args.set or (), environ=os.environ)
@@ -40,8 +50,26 @@ def run(args: argparse.Namespace) -> int:
     warnings = (*loaded.warnings, *unwritable)
     for warning in warnings:
         _print(f"vllm-supervisor: warning: {warning}", error=True)
-    _print(json.dumps({"ok": True, **asdict(plan), "warnings": warnings}) if args.json else _text(path, plan))
+    shown: dict[str, object] = {"ok": True, **asdict(plan), "warnings": warnings}
+    text = _text(path, plan)
+    if args.against_running:
+        answer = _compared(args, path, loaded)
+        shown["reload"] = answer.get("reload")
+        text += f"\n{told(answer.get('reload') or {}, answer, restart=False)}"
+    _print(json.dumps(shown) if args.json else text)
     return ExitCode.OK
+
+
+def _compared(args: argparse.Namespace, path: Path, loaded: Loaded) -> Status:
+    """Ask the running daemon what a reload would change.
+
+    Its own file it reads itself, because variables and credentials are those of its environment. Of another file it is
+    told digests, with the variables of this environment filled in.
+    """
+    socket = args.socket or str(paths.control_socket(loaded.settings, os.environ))
+    socket = find_socket(args) if args.instance or not Path(socket).exists() else socket
+    own = not args.set and os.path.realpath(running_file(socket)) == os.path.realpath(path)
+    return dry_run(socket, None if own else digests(loaded.settings))
 
 
 @dataclass(frozen=True, slots=True)

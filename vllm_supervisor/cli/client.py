@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_supervisor.errors import NoDaemonError, RefusedError, SupervisorError
+from vllm_supervisor.errors import ConfigRefusedError, NoDaemonError, RefusedError, SupervisorError
 
 Status = dict[str, Any]
 """The object of `GET /v1/status`. Its keys are the daemon's; nothing here relies on one being there."""
@@ -32,11 +32,11 @@ def get_json(path: str, target: str, timeout: float = TIMEOUT) -> Status:
     return _object(path, get(path, target, timeout))
 
 
-def post(path: str, target: str, body: dict[str, object]) -> Status:
+def post(path: str, target: str, body: dict[str, object], timeout: float = TIMEOUT) -> Status:
     """Ask for a change, and return the status that the daemon answers with. Raises as `get_json`."""
     data = json.dumps(body).encode()
     head = f"POST {target} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    return _object(path, b"".join(_exchange(path, head.encode() + data, TIMEOUT, TIMEOUT)))
+    return _object(path, b"".join(_exchange(path, head.encode() + data, timeout, timeout)))
 
 
 def stream(path: str, target: str) -> Iterator[bytes]:
@@ -155,6 +155,8 @@ def _refusal(status: int, body: bytes) -> SupervisorError:
         code, message = str(error["code"]), str(error["message"])
     except (ValueError, LookupError, TypeError):
         code, message = f"HTTP {status}", body[:200].decode("utf-8", "replace") or "no reason given"
+    if code == "bad_configuration":
+        return ConfigRefusedError(message)
     why, _, remedy = message.partition("; ")
     remedies = {
         "forbidden": "run it as root or as the daemon's user, or add this user to control.admins",

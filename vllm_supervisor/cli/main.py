@@ -30,6 +30,7 @@ COMMANDS = {
     "start": ("vllm_supervisor.cli.control", "start the engine"),
     "stop": ("vllm_supervisor.cli.control", "stop the engine; the daemon stays"),
     "restart": ("vllm_supervisor.cli.control", "restart the engine"),
+    "reload": ("vllm_supervisor.cli.reload", "have the daemon read its configuration anew"),
     "logs": ("vllm_supervisor.cli.logs", "show vLLM's log"),
     "events": ("vllm_supervisor.cli.events", "show what happened, a JSON object a line"),
     "diagnose": ("vllm_supervisor.cli.diagnose", "name the cause in a log of vLLM, wherever it comes from"),

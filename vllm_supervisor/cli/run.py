@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from vllm_supervisor.config.reading import Reading
+from vllm_supervisor.config.reading import Source
 
 DEFAULT_CONFIG = Path("/etc/vllm-supervisor/config.yaml")
 
@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until it is told to end; return its exit status. Raises SupervisorError where it cannot begin."""
     path = Path(args.config) if args.config else DEFAULT_CONFIG
-    reading = Reading(path, args.set, os.environ)
+    source = Source(path.absolute(), tuple(args.set), os.environ)
+    reading = source.begin()
     from vllm_supervisor import app  # noqa: PLC0415 -- a quarter of a second, in which the configuration is read
 
-    return app.main(reading.result())
+    return app.main(reading.result(), source)

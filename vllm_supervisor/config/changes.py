@@ -1,8 +1,10 @@
 """What a new configuration changes, and what has to be new for it to hold: nothing, the engine, or the daemon."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from vllm_supervisor.domain.spec import EngineSpec
 
 
 class Reach(StrEnum):
@@ -21,7 +23,7 @@ _ENGINE = tuple(
     _VLLM + key for key in ("launcher", "model", "host", "port", "extra_args", "env", "cwd", "log_file", "api_key")
 )
 """What decides about the command, its environment, or the address that it is reached at."""
-_DAEMON = ("control.socket", "control.mode", "control.group", "metrics", "state_dir", "systemd")
+_DAEMON = ("control.socket", "control.mode", "control.group", "logging.format", "metrics", "state_dir", "systemd")
 """What was bound, locked or told at the daemon's start."""
 
 
@@ -53,3 +55,10 @@ def compare(old: Mapping[str, str], new: Mapping[str, str]) -> Changes:
     differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     by = {reach_: tuple(key for key in differing if reach(key) is reach_) for reach_ in Reach}
     return Changes(by[Reach.LIVE], by[Reach.ENGINE], by[Reach.DAEMON])
+
+
+def in_force(launched: EngineSpec, new: EngineSpec) -> EngineSpec:
+    """Return how an engine that was launched as `launched` says is asked and advertised once `new` is configured."""
+    return replace(
+        new, base_url=launched.base_url, model=launched.model, revision=launched.revision, api_key=launched.api_key
+    )

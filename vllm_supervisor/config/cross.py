@@ -42,8 +42,17 @@ class _Case:
 def vllm_flags(settings: Settings) -> vllm_args.VllmArgs:
     """Read the flags in `extra_args`; a `--config` file is looked for where vLLM would run."""
     vllm = settings.engine.vllm
-    base = Path(vllm.cwd or ".")
-    return vllm_args.read(vllm.extra_args, lambda name: read(base / name), grace=vllm.stop.grace)
+    return vllm_args.read(vllm.extra_args, _config_reader(settings), grace=vllm.stop.grace)
+
+
+def effective_flags(settings: Settings) -> dict[str, vllm_args.Flag]:
+    """Return the flags in `extra_args` that hold, by name, those of a `--config` file included."""
+    return vllm_args.effective(settings.engine.vllm.extra_args, _config_reader(settings))
+
+
+def _config_reader(settings: Settings) -> vllm_args.ReadConfig:
+    base = Path(settings.engine.vllm.cwd or ".")
+    return lambda name: read(base / name)
 
 
 def check(settings: Settings, layers: Layers, environ: Mapping[str, str], refused: set[Loc]) -> list[Problem]:

@@ -4,10 +4,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from vllm_supervisor.config import vllm_args
-from vllm_supervisor.config.cross import vllm_flags
+from vllm_supervisor.config.cross import effective_flags, vllm_flags
 from vllm_supervisor.config.settings import Settings
-from vllm_supervisor.config.yamlfile import read
 from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.masking import Mask
@@ -68,7 +66,7 @@ def liveness(settings: Settings) -> Limits:
 def advice(settings: Settings) -> Setting:
     """Return what is known of the load before there is any: what clients are told, and what caps it on the way."""
     vllm = settings.engine.vllm
-    flags = vllm_args.effective(vllm.extra_args, lambda name: read(Path(vllm.cwd or ".") / name))
+    flags = effective_flags(settings)
 
     def number(name: str) -> int | None:
         text = flags[name].first if name in flags else ""

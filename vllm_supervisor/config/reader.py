@@ -4,15 +4,13 @@ The request comes on stdin: `{"path", "sets"}`. The answer goes to stdout, a pip
 `{"plan": …}`, or `{"problems": […]}`.
 """
 
-import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import SecretStr
-
+from vllm_supervisor.config.digests import digests
 from vllm_supervisor.config.launch import advice, engine_spec, launch_spec, liveness, policy
 from vllm_supervisor.config.load import Loaded, load
 from vllm_supervisor.config.paths import control_socket, state_dir
@@ -37,18 +35,8 @@ def make_plan(loaded: Loaded, environ: Mapping[str, str]) -> Plan:
         ready_when=settings.systemd.ready_when,
         warnings=loaded.warnings,
         advice=advice(settings),
-        values=dict(_digests("", settings.model_dump())),
+        values=digests(settings),
     )
-
-
-def _digests(key: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, digest) for each value; the entries of a mapping are values of their own."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _digests(f"{key}.{name}" if key else str(name), item)
-    else:
-        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-        yield key, hashlib.sha256(repr(plain).encode()).hexdigest()
 
 
 def main() -> None:

@@ -5,12 +5,27 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_supervisor.config.plan import Plan, decode
 from vllm_supervisor.errors import ConfigError, Problem
 
 _BUG = "report it together with the file"
+_SLOW = "see whether its file system answers, then try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a configuration comes from, each time that it is read: the file, and what is laid over it."""
+
+    path: Path
+    sets: tuple[str, ...]
+    environ: Mapping[str, str] = field(repr=False)
+
+    def begin(self) -> "Reading":
+        """Begin to read it as it is now."""
+        return Reading(self.path, self.sets, self.environ)
 
 
 class Reading:
@@ -32,9 +47,14 @@ class Reading:
                 self._process.stdin.close()
             self._process.stdin = None
 
-    def result(self) -> Plan:
-        """Wait for the plan. Raises ConfigError with all problems."""
-        answer, complaint = self._process.communicate()
+    def result(self, within: float | None = None) -> Plan:
+        """Wait for the plan, at most `within` seconds. Raises ConfigError with all problems."""
+        try:
+            answer, complaint = self._process.communicate(timeout=within)
+        except subprocess.TimeoutExpired:
+            self.abandon()
+            why = f"reading it took longer than {within:g} s"
+            raise ConfigError((Problem(str(self._path), "", why, _SLOW),)) from None
         try:
             plain = json.loads(answer)
         except ValueError:
@@ -44,3 +64,7 @@ class Reading:
         if "problems" in plain:
             raise ConfigError(tuple(Problem(**problem) for problem in plain["problems"]))
         return decode(plain["plan"])
+
+    def abandon(self) -> None:
+        """Read no further. `result` then raises, wherever it is waited for."""
+        self._process.kill()

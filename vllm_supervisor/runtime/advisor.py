@@ -49,6 +49,16 @@ class Advisor:
         self._judged: tuple[float, Advice | None] = (-1.0, None)
         self._recommended: int | None = None
 
+    def tune(self, setting: Setting) -> None:
+        """Go by what clients are told from now on; what is known of the engine stays."""
+        self._setting = replace(
+            self._setting,
+            concurrency=setting.concurrency,
+            configured=setting.configured,
+            max_concurrent_jobs=setting.max_concurrent_jobs,
+        )
+        self._judged = (-1.0, None)
+
     def see(self, metrics: EngineMetrics | None, gpu: float | None = None) -> None:
         """Take in a look; one that failed, or shows no requests, adds nothing."""
         sample = sample_of(metrics, self._now())

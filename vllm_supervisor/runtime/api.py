@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from vllm_supervisor.domain.messages import Event, RestartAsked, StartAsked, StopAsked
 from vllm_supervisor.domain.model import Cause, Phase
+from vllm_supervisor.errors import ConfigError
 from vllm_supervisor.ports import Note, Request, Response
-from vllm_supervisor.runtime.advisor import Advisor
 from vllm_supervisor.runtime.recorder import Recorder
+from vllm_supervisor.runtime.reload import ReloadAsked, Reloaded, ReloadRefusedError
 from vllm_supervisor.runtime.supervisor import Supervisor
 
 PLAIN = "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 JSON_LINES = "application/jsonl"
+
+RELOAD = "/v1/reload"
 
 MAX_TAIL = 100_000
 MAX_WINDOW = 3600.0
@@ -59,15 +62,16 @@ class Api:
         recorder: Recorder,
         logs: LogReader,
         exposition: Callable[[], bytes],
-        admins: Iterable[int],
-        advisor: Advisor | None = None,
+        reload: Callable[[ReloadAsked], Awaitable[Reloaded]],
+        advise: Callable[[float | None, int | None], Awaitable[dict[str, object]]] | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._recorder = recorder
         self._logs = logs
         self._exposition = exposition
-        self._admins = frozenset(admins)
-        self._advisor = advisor
+        self._reload = reload
+        self._advise = advise
+        self._admins: frozenset[int] = frozenset()
         self._gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/v1/status": self._status,
             "/v1/models": self._models,
@@ -80,7 +84,11 @@ class Api:
             "/livez": self._livez,
             "/readyz": self._readyz,
         }
-        self._posts = frozenset({"/v1/start", "/v1/stop", "/v1/restart"})
+        self._posts = frozenset({"/v1/start", "/v1/stop", "/v1/restart", RELOAD})
+
+    def admit(self, admins: Iterable[int]) -> None:
+        """Let these uids change state from now on, and no others."""
+        self._admins = frozenset(admins)
 
     def route(self, path: str) -> str:
         """Return the label that stands for `path` in metrics: one of a fixed few."""
@@ -137,9 +145,9 @@ class Api:
         if self._supervisor.state.phase is not Phase.READY:
             state = self._supervisor.state.phase.value
             return _json({"advice": None, "why": f"the engine is not ready but {state}", "now": None})
-        if self._advisor is None:
+        if self._advise is None:
             return _json({"advice": None, "why": "this daemon does not look at the figures", "now": None})
-        told = await self._advisor.ask(window, None if concurrency is None else round(concurrency))
+        told = await self._advise(window, None if concurrency is None else round(concurrency))
         return _json(told)
 
     async def _metrics(self, _: Request) -> Response:
@@ -161,16 +169,30 @@ class Api:
             message = f"{who} may not change the state; control.admins names those who may"
             return error(403, "forbidden", message)
         try:
-            event, reason = _parse_change(request)
+            wish, reason = _parse_reload(request) if request.path == RELOAD else _parse_change(request)
         except BadRequestError as bad:
             return error(400, "bad_request", bad.message)
         verb = request.path.rpartition("/")[2]
         fields = {"verb": verb, "uid": peer.uid, "pid": peer.pid, "reason": reason}
+        if isinstance(wish, ReloadAsked):
+            if not wish.dry_run:
+                self._supervisor.post(Note("control_request", fields=fields))
+            return await self._reloaded(wish)
         self._supervisor.post(Note("control_request", fields=fields))
-        refused = await self._supervisor.ask(event)
+        refused = await self._supervisor.ask(wish)
         if refused is not None:
             return error(409, "conflict", refused)
         return _json(self._supervisor.status(), 202)
+
+    async def _reloaded(self, wish: ReloadAsked) -> Response:
+        """Reload, or say what a reload would change. What is wrong with the file is answered a line each."""
+        try:
+            done = await self._reload(wish)
+        except ConfigError as bad:
+            return error(409, "bad_configuration", str(bad))
+        except ReloadRefusedError as refused:
+            return error(409, "conflict", refused.why)
+        return _json(self._supervisor.status() | {"reload": done.as_json()}, 200 if wish.dry_run else 202)
 
 
 def _flag(request: Request, name: str) -> bool:
@@ -196,20 +218,8 @@ def _number(request: Request, name: str, most: float) -> float | None:
 
 def _parse_change(request: Request) -> tuple[Event, str | None]:
     """Return the event that the request asks for and the operator's reason. Raises BadRequestError."""
-    try:
-        body = json.loads(request.body or b"{}")
-    except (ValueError, RecursionError) as bad:
-        raise BadRequestError("the body is not JSON") from bad
-    if not isinstance(body, dict):
-        raise BadRequestError("the body is not a JSON object")
-    unknown = sorted(set(body) - {"reason", "drain"})
-    if unknown:
-        raise BadRequestError(f"unknown key {unknown[0]!r}; known are reason and drain")
-    reason, drain = body.get("reason"), body.get("drain", True)
-    if not isinstance(drain, bool):
-        raise BadRequestError("drain is neither true nor false")
-    if reason is not None and (not isinstance(reason, str) or len(reason) > 1000):  # noqa: PLR2004 -- fits any sentence
-        raise BadRequestError("reason is not a text of at most 1000 characters")
+    body = _object(request, ("reason", "drain"))
+    drain, reason = _switch(body, "drain", default=True), _reason(body)
     match request.path:
         case "/v1/start":
             return StartAsked(), reason
@@ -217,3 +227,43 @@ def _parse_change(request: Request) -> tuple[Event, str | None]:
             return StopAsked(drain=drain), reason
         case _:
             return RestartAsked(Cause.REQUESTED, drain=drain), reason
+
+
+def _parse_reload(request: Request) -> tuple[ReloadAsked, str | None]:
+    """Return the reload that the request asks for and the operator's reason. Raises BadRequestError."""
+    body = _object(request, ("reason", "drain", "restart_engine", "dry_run", "values"))
+    values, dry_run = body.get("values"), _switch(body, "dry_run", default=False)
+    if values is not None and not (
+        dry_run and isinstance(values, dict) and all(isinstance(digest, str) for digest in values.values())
+    ):
+        raise BadRequestError("values is no object of texts, or this is no dry run")
+    restart, drain = _switch(body, "restart_engine", default=False), _switch(body, "drain", default=True)
+    return ReloadAsked(restart, drain, dry_run, values), _reason(body)
+
+
+def _object(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        body = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError) as bad:
+        raise BadRequestError("the body is not JSON") from bad
+    if not isinstance(body, dict):
+        raise BadRequestError("the body is not a JSON object")
+    unknown = sorted(set(body) - set(known))
+    if unknown:
+        told = f"{', '.join(known[:-1])} and {known[-1]}"
+        raise BadRequestError(f"unknown key {unknown[0]!r}; known are {told}")
+    return body
+
+
+def _switch(body: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = body.get(name, default)
+    if not isinstance(value, bool):
+        raise BadRequestError(f"{name} is neither true nor false")
+    return value
+
+
+def _reason(body: dict[str, Any]) -> str | None:
+    reason = body.get("reason")
+    if reason is not None and (not isinstance(reason, str) or len(reason) > 1000):  # noqa: PLR2004 -- fits any sentence
+        raise BadRequestError("reason is not a text of at most 1000 characters")
+    return reason

@@ -93,6 +93,21 @@ class Watched:
     canary: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The configuration that holds: its file, and when it was read (wall time, seconds since the epoch).
+
+    `pending` and `pending_daemon` are the keys whose new values wait for another engine, or another daemon. `refused`
+    is what is wrong with the file that the last reload found, a line each; empty after a good one.
+    """
+
+    path: str
+    loaded_at: float
+    pending: tuple[str, ...] = ()
+    pending_daemon: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
 Fact = Described | Looked | StartProgressed | StartMoved | Printed | LogUnread | Examined | Watched
 
 
@@ -137,6 +152,7 @@ class Facts:
     watched: Watched | None = None
     survivors: tuple[Member, ...] = ()
     """Members that SIGKILL did not end."""
+    config: Configured | None = None
 
 
 def learn_step(facts: Facts, before: State, event: Event, after: State, now: float, wall: float) -> Facts:

@@ -24,8 +24,10 @@ _MAX_PIDS = 10_000
 class Ground:
     """Knows which GPUs the last engine used, and how much of them was taken before it was launched."""
 
-    def __init__(self, gpus: Gpus) -> None:
+    def __init__(self, gpus: Gpus, before: "Ground | None" = None) -> None:
+        """Look after `gpus`; `before` still knows what an engine on other GPUs has to give back."""
         self._gpus = gpus
+        self._other = before
         self._before: dict[int, int] = {}
         self._used: set[int] = set()
         self._pids: set[int] = set()
@@ -41,6 +43,11 @@ class Ground:
 
     async def clear(self, post: Post) -> Blocker | None:
         """Return when the GPUs are as they were, or no longer change; after 60 s, what holds them."""
+        if self._other is not None:
+            blocker = await self._other.clear(post)
+            if blocker is not None:
+                return blocker
+            self._other = None
         began, waiting = anyio.current_time(), False
         fell_at: dict[int, float] = {}
         lowest: dict[int, int] = {}

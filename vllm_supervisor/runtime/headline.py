@@ -16,12 +16,16 @@ INTERVAL = 1.0
 class Headline:
     """An Observer. `tell` gets one line, when it differs from the one before; of a start's progress, one a second.
 
+    A line that `tell` answers with False is told again.
+
     `facts` returns what is known now. While an engine starts, probes bring a step several times a second.
     """
 
     def __init__(self, tell: Callable[[str], object], facts: Callable[[], Facts] = Facts) -> None:
         self._tell = tell
         self._facts = facts
+        self._text = ""
+        self._remark = ""
         self._told = ""
         self._told_at = -math.inf
 
@@ -33,16 +37,32 @@ class Headline:
         text = headline(after, now)
         if after.phase is Phase.STARTING and after.process is not None:
             text = ": ".join(part for part in (text, progress_text(self._facts(), now)) if part)
-        if text != self._told:
-            self._told = text
+        self._text = text
+        if self._say():
             self._told_at = now
-            self._tell(text)
+
+    def _say(self) -> bool:
+        """Tell what there is to tell; False where that is no news."""
+        text = "; ".join(part for part in (self._text, self._remark) if part)
+        if text == self._told:
+            return False
+        # Not taken (the manager is behind with reading): the next step tries again.
+        if self._tell(text) is not False:
+            self._told = text
+        return True
 
     def recorded(self, record: Record) -> None:
         """Ignore: `stepped` has the whole state."""
 
     def noted(self, note: Note) -> None:
-        """Ignore notes: none changes the state."""
+        """Say what is wrong with a configuration that was refused, until the next one that is not."""
+        if note.kind == "config_refused":
+            problems = note.fields.get("problems")
+            first, *more = problems if isinstance(problems, list) and problems else ["no reason is known"]
+            self._remark = f"reload refused: {first}" + (f" (and {len(more)} more)" if more else "")
+        elif note.kind == "config_reloaded":
+            self._remark = ""
+        self._say()
 
 
 def progress_text(facts: Facts, now: float) -> str:

@@ -75,6 +75,11 @@ class LivenessWatch:
         self.steps = 0
         """How often an engine was seen to step, ever."""
 
+    def tune(self, limits: Limits, look_timeout: float) -> None:
+        """Judge by other limits from now on. What was observed so far counts."""
+        self.limits = limits
+        self.look_timeout = look_timeout
+
     async def __call__(self, engine: Engine, post: Post) -> None:
         """Watch until cancelled: the machine decides what follows when the engine is condemned."""
         async with anyio.create_task_group() as group:
@@ -87,7 +92,6 @@ class _Round:
 
     def __init__(self, watch: LivenessWatch, engine: Engine, post: Post) -> None:
         self._client = watch.client
-        self._limits = watch.limits
         self._now = watch.now
         self._watch = watch
         self._engine = engine
@@ -100,6 +104,10 @@ class _Round:
         self._told: Liveness | None = None
         self._condemned = False
         """Still watched, because an engine that may not be restarted is left running."""
+
+    @property
+    def _limits(self) -> Limits:
+        return self._watch.limits
 
     async def run(self, group: TaskGroup) -> None:
         while True:

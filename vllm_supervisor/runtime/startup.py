@@ -111,11 +111,16 @@ class StartWatch:
         self._history = history
         self._model = model
         self._arguments = arguments
-        self._stall_timeout = stall_timeout
+        self._look_interval = look
         self._now = now
-        self._pause = min(look, stall_timeout / 4)
         self._start: _Start | None = None
         self._told_unread = False
+        self.tune(stall_timeout)
+
+    def tune(self, stall_timeout: float) -> None:
+        """Allow so many seconds without movement from now on, also in the start under way."""
+        self._stall_timeout = stall_timeout
+        self._pause = min(self._look_interval, stall_timeout / 4)
 
     async def watch(self, engine: Engine, post: Post) -> None:
         """Look until cancelled; tell what moved, and condemn the engine once nothing does.

@@ -9,7 +9,7 @@ from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import Phase, State, public_state
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.domain.startup import StartupFigures
-from vllm_supervisor.runtime.facts import Facts, LastExit, Watched
+from vllm_supervisor.runtime.facts import Configured, Facts, LastExit, Watched
 
 Json = dict[str, object]
 
@@ -68,6 +68,7 @@ def status(
         else {"kind": state.blocker.kind.value, "why": state.blocker.why, "remedy": state.blocker.remedy},
         "fail_why": state.fail_why,
         "survivors": named(facts.survivors),
+        "config": _config(facts.config),
     }
 
 
@@ -120,6 +121,19 @@ def _last_exit(last: LastExit | None) -> Json | None:
         "diagnosis": None if last.diagnosis is None else dict(last.diagnosis),
         "bundle": last.bundle,
         "retry_why": last.retry_why,
+    }
+
+
+def _config(config: Configured | None) -> Json | None:
+    """Return which file holds, since when, what of it still waits, and what is wrong with the file as it is now."""
+    if config is None:
+        return None
+    return {
+        "path": config.path,
+        "loaded_at": _rfc3339(config.loaded_at),
+        "pending": list(config.pending),
+        "pending_daemon": list(config.pending_daemon),
+        "refused": list(config.refused),
     }
 
 

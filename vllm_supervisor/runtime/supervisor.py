@@ -7,8 +7,7 @@ immutable `state` and `facts`, and such a read never decides about the engine.
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
@@ -19,33 +18,31 @@ from vllm_supervisor.domain.machine import needs, step
 from vllm_supervisor.domain.messages import (
     Adopted,
     Blocked,
+    Cleared,
     DeadlinePassed,
     Event,
+    PolicyChanged,
     Quit,
     Record,
     Refuse,
+    RestartAsked,
     ShutdownAsked,
     Signal,
     Spawn,
     Spawned,
 )
-from vllm_supervisor.domain.model import Blocker, BlockerKind, Needs, Phase, Policy, State
+from vllm_supervisor.domain.model import Blocker, BlockerKind, Cause, Intent, Needs, Phase, Policy, State
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.errors import AlreadyRunningError, LaunchError
-from vllm_supervisor.ports import Engine, EngineClient, Launcher, Level, Note, Observer
+from vllm_supervisor.ports import Engine, Level, Note, Observer
 from vllm_supervisor.runtime import facts as known
 from vllm_supervisor.runtime import tasks
+from vllm_supervisor.runtime.mail import Asked, Mail, Pulse, Reconfigured
+from vllm_supervisor.runtime.outfit import Outfit
 from vllm_supervisor.runtime.status import Json, advertised_models, named, status
-from vllm_supervisor.runtime.work import NONE, RETRY, Companions, Task, Work
-
-
-@dataclass(slots=True)
-class Asked:
-    """An operator's request on its way to the machine. `refused` says why, once `done` is set."""
-
-    event: Event
-    done: anyio.Event = field(default_factory=anyio.Event)
-    refused: str | None = None
+from vllm_supervisor.runtime.wanted import engine_work, launch_work
+from vllm_supervisor.runtime.wardrobe import Wardrobe
+from vllm_supervisor.runtime.work import RETRY, Task, Work
 
 
 class Begun:
@@ -62,16 +59,6 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """Asks whether the loop still turns: `done` is set when its turn comes."""
-
-    done: anyio.Event = field(default_factory=anyio.Event)
-
-
-Mail = Event | known.Fact | Note | Asked | Pulse
-
-
-@dataclass(frozen=True, slots=True)
 class Clock:
     """Where time and chance come from. `now` is monotonic, `wall` seconds since the epoch, `u` in [0, 1)."""
 
@@ -85,32 +72,27 @@ class Supervisor:
 
     def __init__(
         self,
-        launcher: Launcher,
-        client: EngineClient,
-        spec: EngineSpec,
+        outfit: Outfit,
         policy: Policy,
         observers: Sequence[Observer],
         clock: Clock,
         *,
-        companions: Companions = NONE,
         last_generation: int = 0,
+        config: known.Configured | None = None,
     ) -> None:
-        self.spec = spec
-        self._launcher = launcher
-        self._client = client
+        self._wardrobe = Wardrobe(outfit)
         self._policy = policy
         self._observers = observers
         self._clock = clock
         now = clock.now()
         self._state = State(generation=last_generation, since=now)
-        self._facts = known.Facts(since_wall=clock.wall())
+        self._facts = known.Facts(since_wall=clock.wall(), config=config)
         self._engine: Engine | None = None
         self._prober: tasks.Prober | None = None
         self._urgent: deque[Event] = deque()
         self._mailbox: deque[Mail] = deque()
         self._mail = anyio.Event()
         self._work = Work(self.post)
-        self._companions = companions
         self._status: int | None = None
         self._ended = False
 
@@ -124,10 +106,19 @@ class Supervisor:
         """What is known beside it."""
         return self._facts
 
+    @property
+    def _outfit(self) -> Outfit:
+        return self._wardrobe.outfit
+
+    @property
+    def spec(self) -> EngineSpec:
+        """How the engine is asked, and what it is advertised as."""
+        return self._outfit.spec
+
     def status(self) -> Json:
         """Return the object of `GET /v1/status`, as of now."""
         ready = self._state.phase is Phase.READY
-        advice = self._companions.advice() if ready and self._companions.advice is not None else None
+        advice = self._outfit.companions.advice() if ready and self._outfit.companions.advice is not None else None
         return status(self._state, self._facts, self.spec, self._clock.now(), advice)
 
     def models(self) -> list[tuple[str, str]]:
@@ -179,7 +170,7 @@ class Supervisor:
 
     def _turn_away(self, item: Mail) -> None:
         """Treat what nobody will handle any more: whoever asked would wait for ever."""
-        if isinstance(item, Asked):
+        if isinstance(item, Asked | Reconfigured):
             item.refused = "the daemon has ended"
             item.done.set()
         elif isinstance(item, Pulse):
@@ -197,7 +188,7 @@ class Supervisor:
         """Look for what an earlier daemon left. Without an answer nothing is launched: two engines would be worse."""
         while True:
             try:
-                leftover = await self._launcher.leftover()
+                leftover = await self._outfit.launcher.leftover()
             except AlreadyRunningError:
                 raise
             except Exception as error:  # noqa: BLE001 -- told and tried again, as any task of ours
@@ -214,7 +205,8 @@ class Supervisor:
 
     def _take(self, engine: Engine) -> None:
         self._engine = engine
-        self._prober = tasks.Prober(engine, self._client, self.spec, self.post, self._companions.steps)
+        outfit = self._outfit
+        self._prober = tasks.Prober(engine, outfit.client, outfit.spec, self.post, outfit.companions.steps)
 
     async def _next(self) -> Mail:
         """Return what comes next: answers to our own orders, then deadlines, then the mailbox in order."""
@@ -251,17 +243,61 @@ class Supervisor:
             ):
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
+            case known.Configured():
+                self._facts = replace(self._facts, config=item)
             case Pulse():
                 item.done.set()
             case Asked():
+                self._wardrobe.heed(item.event, self._state)
                 item.refused = await self._step(item.event)
+                item.done.set()
+            case Reconfigured():
+                await self._reconfigure(item)
                 item.done.set()
             case _:
                 await self._step(item)
 
+    def _told(self) -> tuple[Observer, ...]:
+        return (*self._observers, *self._outfit.observers)
+
     def _tell(self, note: Note) -> None:
-        for observer in self._observers:
+        for observer in self._told():
             observer.noted(note)
+
+    # --- a new configuration
+
+    async def _reconfigure(self, item: Reconfigured) -> None:
+        """Put a new configuration into force: at once what can be, and with another engine the rest."""
+        if self._state.intent is Intent.EXIT:
+            item.refused = "the daemon is ending"
+            return
+        change = item.apply()
+        await self._step(PolicyChanged(change.policy))
+        self._policy = change.policy
+        self._wardrobe.adapt(change.spec)
+        if self._prober is not None:
+            self._prober.adapt(change.spec)
+        self._facts = replace(self._facts, config=change.config)
+        restart = item.restart and change.follow is not None
+        self._wardrobe.leave(change.follow, due=restart)
+        # An engine that an operator has stopped stays so.
+        item.restarted = restart and self._state.intent is Intent.UP
+        if item.restarted:
+            await self._step(RestartAsked(Cause.CONFIG, drain=item.drain))
+        self._refit()
+
+    def _refit(self) -> None:
+        """Take what a reload has left for the engine that is to come, if it is time."""
+        with tasks.told("outfit", self.post):
+            if not self._wardrobe.refit(self._state):
+                return
+            # What the checks before a launch have found, they have found for the outfit before.
+            self._mailbox = deque(item for item in self._mailbox if not isinstance(item, Cleared | Blocked))
+            if (config := self._facts.config) is not None:
+                self.post(Note("config_applied", fields={"keys": list(config.pending)}))
+                self._facts = replace(self._facts, config=replace(config, pending=()))
+
+    # --- steps
 
     async def _step(self, event: Event) -> str | None:
         """Step the machine; return why an operator's request was refused, if it was."""
@@ -271,7 +307,7 @@ class Supervisor:
         self._facts = known.learn_step(self._facts, before, event, after, now, self._clock.wall())
         if after.process is None and not after.spawning:
             self._engine = None
-        for observer in self._observers:
+        for observer in self._told():
             observer.stepped(before, event, after, now)
         refused = None
         for effect in effects:
@@ -279,12 +315,13 @@ class Supervisor:
                 refused = effect.why
             else:
                 await self._carry_out(effect)
+        self._refit()
         return refused
 
     async def _carry_out(self, effect: Record | Spawn | Signal | Quit) -> None:
         match effect:
             case Record():
-                for observer in self._observers:
+                for observer in self._told():
                     observer.recorded(effect)
                 if effect.after in (Phase.FAILED, Phase.EXITED):
                     await self._name_survivors(effect.after)
@@ -299,7 +336,7 @@ class Supervisor:
 
     async def _spawn(self, generation: int) -> Event:
         try:
-            engine = await self._launcher.spawn(generation)
+            engine = await self._outfit.launcher.spawn(generation)
         except LaunchError as error:
             return Blocked(generation, Blocker(BlockerKind.LAUNCHER, f"{error.what}: {error.why}", error.remedy))
         except Exception as error:  # noqa: BLE001 -- whatever kept us from launching, the daemon lives and tries again
@@ -331,33 +368,9 @@ class Supervisor:
         self._facts = replace(self._facts, survivors=survivors)
         self.post(Note("members_survived", Level.ERROR, {"members": named(survivors)}))
 
-    # --- tasks
-
     def _wanted(self) -> dict[Hashable, Task]:
-        wants, generation = self._needs(), self._state.generation
-        wanted: dict[Hashable, Task] = {}
-        if wants.clearing:
-            ground = self._companions.clear_ground
-            wanted["clear", generation] = partial(tasks.clear, self._launcher, generation, ground, self.post)
-        engine, prober = self._engine, self._prober
-        if engine is None or prober is None:
-            return wanted
-        if self._state.leader_alive:
-            wanted["leader", generation] = partial(tasks.watch_leader, engine, self.post)
-            if self._companions.accompany is not None:
-                wanted["accompany", generation] = partial(self._companions.accompany, engine, self.post)
-        if wants.proving:
-            examine = self._companions.examine
-            wanted["prove", generation] = partial(tasks.prove, engine, self._launcher, examine, self.post)
-        if wants.starting_probe:
-            wanted["starting", generation] = partial(prober.watch_start, wants.probe_interval)
-        if wants.serving_probe:
-            interval = wants.probe_interval
-            wanted["serving", generation, interval] = partial(prober.watch_serving, interval)
-        if wants.start_watch and self._companions.watch_start is not None:
-            wanted["start watch", generation] = partial(self._companions.watch_start, engine, self.post)
-        if wants.liveness_watch and self._companions.watch_liveness is not None:
-            wanted["liveness", generation] = partial(self._companions.watch_liveness, engine, self.post)
-        if wants.draining:
-            wanted["drain", generation] = prober.watch_drain
+        wants, post = self._needs(), self.post
+        wanted = launch_work(wants, self._state, self._outfit, self._wardrobe.taken, post)
+        if self._engine is not None and self._prober is not None:
+            wanted |= engine_work(wants, self._state, self._engine, self._prober, self._outfit, post)
         return wanted

@@ -4,7 +4,7 @@ Each is a coroutine that posts what it learns and is cancelled when the state no
 the machine; `Supervisor` starts and ends them as `machine.needs` says.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -105,6 +105,15 @@ class Prober:
         self._last: EngineMetrics | None = None
         self._told: set[str] = set()
         self._described = False
+        self._listed: tuple[str, ...] | None = None
+        """What the engine said that it serves, once that sufficed."""
+
+    def adapt(self, spec: EngineSpec) -> None:
+        """Ask the same engine as `spec` says from now on, and tell which of its new aliases have no target."""
+        fresh = spec.aliases.items() - self._spec.aliases.items()
+        self._spec = spec
+        if self._listed is not None:
+            self._tell_missing_aliases(self._listed, dict(fresh))
 
     async def watch_start(self, interval: float) -> None:
         """Ask until the engine has served; each hurdle is told once."""
@@ -140,7 +149,8 @@ class Prober:
                 return self._not_ready("warmup_failed", warmup.detail)
             if warmup.result is Warmup.UNSUPPORTED:
                 self._tell("warmup_unsupported", Level.WARNING, warmup.detail)
-        self._tell_missing_aliases(models.names)
+        self._listed = models.names
+        self._tell_missing_aliases(models.names, self._spec.aliases)
         self._post(Described(self._generation, models=models.names))
         return None
 
@@ -154,8 +164,8 @@ class Prober:
             self._told.add(kind)
             self._post(Note(kind, level, {"detail": detail}))
 
-    def _tell_missing_aliases(self, names: tuple[str, ...]) -> None:
-        for alias, target in self._spec.aliases.items():
+    def _tell_missing_aliases(self, names: tuple[str, ...], aliases: Mapping[str, str]) -> None:
+        for alias, target in aliases.items():
             if target not in names:
                 detail = f"{target} is not served, so {alias} is not advertised"
                 self._post(

@@ -52,6 +52,11 @@ class HttpEngineClient:
         """Close what is open."""
         await self._exchange.aclose()
 
+    def adapt(self, spec: EngineSpec) -> None:
+        """Ask as `spec` says from now on. It is about the same engine: address, key and model are as before."""
+        self._spec = spec
+        self._exchange.connect_timeout = spec.probe_timeout
+
     async def health(self) -> ProbeResult:
         """Ask the health path, for at most the probe's timeout. Only the status of the answer counts."""
         answer = await self._get(self._spec.health_path)

@@ -42,7 +42,7 @@ class Exchange:
 
     def __init__(self, base_url: str, *, connect_timeout: float) -> None:
         self._base_url = base_url.rstrip("/")
-        self._connect_timeout = connect_timeout
+        self.connect_timeout = connect_timeout
         # A loopback peer proves nothing by its certificate, and loading the CA bundle takes 20 ms and 1 MiB.
         # Requests are not queued for a connection: one that hangs must not hold up the next probe.
         self._transport = httpx.AsyncHTTPTransport(
@@ -93,7 +93,7 @@ class Exchange:
             self._base_url + path,
             headers={"User-Agent": "vllm-supervisor", **headers},
             json=payload,
-            extensions={"timeout": {"connect": self._connect_timeout}},
+            extensions={"timeout": {"connect": self.connect_timeout}},
         )
         response = await self._transport.handle_async_request(request)
         body = bytearray()

@@ -19,6 +19,7 @@ from vllm_supervisor.domain.secret import MASK, Secret, is_secret_name
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 """sd-daemon(3): `<N>` before a line."""
 _MAX_DEPTH = 6
+_LEVELS = logging.getLevelNamesMapping()
 
 
 class LogFormat(StrEnum):
@@ -44,7 +45,7 @@ def configure(
     stream = sys.stderr if stream is None else stream
     journal = under_journal(stream, os.environ) if journal is None else journal
     console = format == LogFormat.CONSOLE or (format == LogFormat.AUTO and _is_terminal(stream))
-    number = logging.getLevelNamesMapping()[level.upper()]
+    set_level(level)
     pipeline = _Pipeline(
         prepare=(structlog.processors.add_log_level, structlog.processors.format_exc_info, _mask_and_order),
         timestamp=None if journal else _time_of_day if console else _utc,
@@ -54,13 +55,27 @@ def configure(
     output = _Output(Sink(stream), pipeline)
     structlog.configure(
         processors=[pipeline],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=lambda *_: output,
         cache_logger_on_first_use=True,
     )
     logger: FilteringBoundLogger = structlog.get_logger()
     _bridge_standard_logging(logger)
     return logger
+
+
+def set_level(level: str) -> None:
+    """Leave out whatever is less than `level`, from now on."""
+    _threshold.number = _LEVELS[level.upper()]
+
+
+class _Threshold:
+    """The level of the process's one log. structlog would build it into each logger, where it could not change."""
+
+    number = logging.INFO
+
+
+_threshold = _Threshold()
 
 
 def under_journal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
@@ -108,6 +123,8 @@ class _Pipeline:
     priorities: bool
 
     def __call__(self, logger: Any, method: str, event_dict: EventDict) -> str:
+        if _LEVELS.get(method.upper(), logging.CRITICAL) < _threshold.number:
+            raise structlog.DropEvent
         event = str(event_dict.get("event"))
         try:
             line = self._line(logger, method, event_dict)

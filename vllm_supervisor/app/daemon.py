@@ -1,4 +1,4 @@
-"""The composition root: a configuration becomes a running daemon, and its end becomes an exit status."""
+"""The daemon: sockets, signals, the service manager, and the loop that owns the engine."""
 
 import os
 import random
@@ -8,64 +8,49 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import anyio
 from anyio import to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
-from vllm_supervisor.adapters import http1, logs, logtail, rotation, selfcheck, sockets, systemd
-from vllm_supervisor.adapters.bundles import StoredBundles
-from vllm_supervisor.adapters.cgroup import CgroupOomCounter
-from vllm_supervisor.adapters.compilecache import TorchCompileCache
-from vllm_supervisor.adapters.engine_http import HttpEngineClient
-from vllm_supervisor.adapters.enginelog import EngineLog
-from vllm_supervisor.adapters.gpu import NvmlGpus
-from vllm_supervisor.adapters.journal import Journal, JournalLog
-from vllm_supervisor.adapters.logreader import GenerationLog
-from vllm_supervisor.adapters.process import EngineLauncher, become_subreaper, lock_state_dir, normalize_signals
+from vllm_supervisor.adapters import http1, logs, rotation, selfcheck, sockets, systemd
+from vllm_supervisor.adapters.process import become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
-from vllm_supervisor.adapters.remains import SharedMemory
-from vllm_supervisor.adapters.startsigns import EngineSigns
-from vllm_supervisor.adapters.statefiles.starthistory import HistoryFile
-from vllm_supervisor.adapters.statefiles.trackrecord import StoredTrackRecord
+from vllm_supervisor.app.kit import Household, Kit
 from vllm_supervisor.config.plan import ControlPlan, Plan
-from vllm_supervisor.domain.configuration import fingerprint
-from vllm_supervisor.domain.masking import Mask
+from vllm_supervisor.config.reading import Source
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.domain.spec import JOURNAL
-from vllm_supervisor.domain.startup import arguments_digest
-from vllm_supervisor.errors import SupervisorError
-from vllm_supervisor.ports import Engine, EvidenceCollector, Level, Note, Observer, Request, StartLog
-from vllm_supervisor.runtime.advisor import Advisor
+from vllm_supervisor.errors import ConfigError, Problem, SupervisorError
+from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api, LogReader
-from vllm_supervisor.runtime.ground import Ground
+from vllm_supervisor.runtime.facts import Configured
 from vllm_supervisor.runtime.headline import Headline
-from vllm_supervisor.runtime.liveness import LivenessWatch
-from vllm_supervisor.runtime.postmortem import Instruments, PostMortem
+from vllm_supervisor.runtime.outfit import Outfit
 from vllm_supervisor.runtime.readiness import EndingNotice, ReadinessNotice
 from vllm_supervisor.runtime.recorder import Recorder
-from vllm_supervisor.runtime.startup import Senses, StartWatch
+from vllm_supervisor.runtime.reload import Hands, ReloadAsked, Reloader, ReloadRefusedError
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
-from vllm_supervisor.runtime.work import Companions
-
-LOOK_FACTOR = 3
-"""How much longer than a health probe a look at `/metrics` may take: saturation must not pass for silence."""
-
 
 _NOTIFY_RETRY = 0.1
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOTIFY_LIMIT = 5.0
+"""Seconds for which a service manager that does not read is told that a reload is over."""
+_READ_LIMIT = 60.0
+"""Seconds for reading a configuration anew; it takes half of one."""
 
 
-def main(plan: Plan) -> int:
-    """Run the daemon until it is told to end. Raises SupervisorError where it cannot begin."""
+def main(plan: Plan, source: Source) -> int:
+    """Run the daemon until it is told to end. Reloads read `source`. Raises SupervisorError where it cannot begin."""
     normalize_signals()
     logger = logs.configure(plan.logging.format, plan.logging.level)
     with ExitStack() as held:
-        daemon = Daemon(plan, logger, held)
+        daemon = Daemon(plan, source, logger, held)
         try:
             return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
         except BaseExceptionGroup as failures:
@@ -85,6 +70,10 @@ def _first(failures: BaseExceptionGroup[SupervisorError]) -> SupervisorError:
     return error
 
 
+def _admins(plan: Plan) -> frozenset[int]:
+    return frozenset({0, os.geteuid(), *plan.control.admins})
+
+
 @contextmanager
 def _deaf_afterwards() -> Iterator[None]:
     """Ignore, once left, what was heard before: a loop that hears no more lets a late signal kill us half put away."""
@@ -102,30 +91,33 @@ def _open_control(plan: ControlPlan, passed: Iterable[tuple[str, socket.socket]]
     return sockets.bind_control(plan.path, mode=plan.mode, group=group)
 
 
-class LogFile:
-    """Implements `api.LogReader` on vLLM's log file."""
+class CurrentLog:
+    """Implements `api.LogReader` on the log of whichever configuration holds when it is asked."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, current: Callable[[], LogReader]) -> None:
+        self._current = current
 
     async def tail(self, lines: int) -> bytes:
         """Return the last `lines` lines."""
-        return await to_thread.run_sync(logtail.tail, self._path, lines)
+        return await self._current().tail(lines)
 
     def follow(self, lines: int) -> AsyncIterator[bytes]:
         """Yield the last `lines` lines and what comes."""
-        return logtail.follow(self._path, lines)
+        return self._current().follow(lines)
 
 
 class Daemon:
     """Everything that one daemon consists of. What it holds (locks, sockets) is let go by `held`."""
 
-    def __init__(self, plan: Plan, logger: FilteringBoundLogger, held: ExitStack) -> None:
+    def __init__(self, plan: Plan, source: Source, logger: FilteringBoundLogger, held: ExitStack) -> None:
         self._plan = plan
+        self._source = source
         self._logger = logger
         self._status = 0
         self._notifier = systemd.Notifier(os.environ)
-        self._journal: Journal | None = None
+        self._told_ready = False
+        self._refitted = anyio.Event()
+        """Another kit was taken into use."""
         passed = systemd.listen_fds(os.environ)
         state_dir = Path(plan.state_dir)
         held.enter_context(lock_state_dir(state_dir))
@@ -142,7 +134,9 @@ class Daemon:
         supervisor.post(StartAsked())
         async with anyio.create_task_group() as group:
             # Signals before the engine: one that comes while it is launched must not end us without it.
-            await group.start(self._take_signals, supervisor)
+            hangups, heard = anyio.create_memory_object_stream[None](1)
+            group.start_soon(self._heed_hangups, heard)
+            await group.start(self._take_signals, supervisor, hangups)
             # The engine before the sockets: no client shall see a state from before the daemon began. Connections
             # wait in the backlogs until then.
             await group.start(self._own, supervisor, group.cancel_scope)
@@ -157,8 +151,7 @@ class Daemon:
                 await group.start(serve, [self._metrics], api.public)
             group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
-            if self._plan.launch.log_file != JOURNAL:
-                group.start_soon(rotation.keep, self._rotation, lambda: supervisor.state.leader_alive, supervisor.post)
+            group.start_soon(self._keep_log_small, supervisor)
             self._announce()
         self._logger.info("ended", status=self._status)
         return self._status
@@ -175,7 +168,7 @@ class Daemon:
         """Tell systemd that the service is up, until it takes it: a start whose READY is lost would time out."""
         if not self._notifier.present or self._plan.ready_when != "daemon":
             return
-        while not self._notifier.ready("control socket answers"):  # noqa: ASYNC110 -- nobody says when it has read
+        while not self._say_ready("control socket answers"):  # noqa: ASYNC110 -- nobody says when it has read
             await anyio.sleep(_NOTIFY_RETRY)
 
     async def _keep_watchdog(self, supervisor: Supervisor) -> None:
@@ -190,125 +183,115 @@ class Daemon:
                     self._notifier.watchdog()
             await anyio.sleep(interval / 2)
 
+    def _say_ready(self, status: str) -> bool:
+        self._told_ready |= self._notifier.ready(status)
+        return self._told_ready
+
+    async def _keep_log_small(self, supervisor: Supervisor) -> None:
+        """Rotate the log that the engine writes to, wherever that is by now."""
+        while True:
+            kit, refitted = self._kit, self._refitted
+            async with anyio.create_task_group() as group:
+                if kit.plan.launch.log_file != JOURNAL:
+                    group.start_soon(
+                        rotation.keep, kit.rotation, lambda: supervisor.state.leader_alive, supervisor.post
+                    )
+                await refitted.wait()
+                group.cancel_scope.cancel()
+
     def _compose(self) -> tuple[Supervisor, Api]:
-        plan, spec = self._plan, self._plan.engine
+        plan = self._plan
         clock = Clock(now=time.monotonic, wall=time.time, u=random.SystemRandom().random)
         recorder = Recorder(clock.wall)
-        log_observer = logs.LogObserver(self._logger)
         self._prometheus = PrometheusObserver(__version__, clock.now())
-        headline = Headline(self._notifier.status, lambda: supervisor.facts)
-        observers: list[Observer] = [recorder, log_observer, self._prometheus, headline]
+        observers: list[Observer] = [recorder, logs.LogObserver(self._logger), self._prometheus]
+        observers.append(Headline(self._notifier.status, lambda: supervisor.facts))
         observers.append(EndingNotice(self._notifier.extend_timeout))
         if plan.ready_when == "engine":
-            observers.append(ReadinessNotice(self._notifier.ready, self._notifier.extend_timeout))
+            observers.append(ReadinessNotice(self._say_ready, self._notifier.extend_timeout))
 
         def note(message: Note) -> None:
             for observer in observers:
                 observer.noted(message)
 
-        self._rotation = rotation.Rotation(plan.launch.log_file, plan.log.max_bytes, plan.log.keep)
-        launcher = EngineLauncher(plan.launch, Path(plan.state_dir), note=note, rotate=self._rotation.at_rest)
-        if plan.launch.log_file == JOURNAL:
-            self._journal = Journal(os.environ, launcher.instance)
-        client = HttpEngineClient(spec)
-        ground = Ground(gpus := NvmlGpus(plan.launch.env))
-        advisor = Advisor(client, plan.advice, clock.now, gpus.utilization)
-        post_mortem = self._post_mortem(gpus, ground, recorder, clock, note)
-        start_watch = self._start_watch(gpus, clock, note, post_mortem)
-        observers += [start_watch, post_mortem]
+        canary = partial(self._prometheus.probed, "canary")
+        self._house = Household(Path(plan.state_dir), clock, note, recorder.entries, canary)
+        self._kit = Kit(plan, self._house)
         supervisor = Supervisor(
-            launcher,
-            client,
-            spec,
+            self._kit.outfit,
             plan.policy,
             observers,
             clock,
-            companions=self._companions(client, clock, start_watch, post_mortem, ground, advisor),
-            last_generation=launcher.last_generation(),
+            last_generation=self._kit.launcher.last_generation(),
+            config=Configured(str(self._source.path), clock.wall()),
         )
+        self._reloader = Reloader(supervisor, plan, self._hands(clock))
+        log = CurrentLog(lambda: self._kit.log_reader)
+        exposition = partial(self._exposition, supervisor, clock)
+        self._api = Api(supervisor, recorder, log, exposition, self._reloader.reload, self._advise)
+        self._api.admit(_admins(plan))
+        return supervisor, self._api
 
-        def exposition() -> bytes:
-            described = supervisor.facts.described
-            self._prometheus.described(spec.model, spec.revision, described.version if described else None)
-            moved, watched = supervisor.facts.moved, supervisor.facts.watched
-            self._prometheus.started_so_far(moved.ratio if moved else 0.0)
-            at = clock.wall() - (clock.now() - watched.stepped_at) if watched else None
-            self._prometheus.recommended(advisor.recommended)
-            self._prometheus.progressed(at, watched.canary if watched else None)
-            return self._prometheus.exposition(clock.now())
+    def _exposition(self, supervisor: Supervisor, clock: Clock) -> bytes:
+        facts, spec, figures = supervisor.facts, supervisor.spec, self._prometheus
+        figures.described(spec.model, spec.revision, facts.described.version if facts.described else None)
+        figures.started_so_far(facts.moved.ratio if facts.moved else 0.0)
+        at = clock.wall() - (clock.now() - facts.watched.stepped_at) if facts.watched else None
+        figures.recommended(self._kit.advisor.recommended)
+        figures.progressed(at, facts.watched.canary if facts.watched else None)
+        return figures.exposition(clock.now())
 
-        admins = {0, os.geteuid(), *plan.control.admins}
-        return supervisor, Api(supervisor, recorder, self._log_reader(), exposition, admins, advisor)
+    async def _advise(self, window: float | None, concurrency: int | None) -> dict[str, object]:
+        return await self._kit.advisor.ask(window, concurrency)
 
-    def _log_reader(self) -> LogReader:
-        return self._journal if self._journal is not None else LogFile(self._plan.launch.log_file)
+    # --- reloads
 
-    def _engine_log(self, engine: Engine) -> StartLog:
-        if self._journal is not None:
-            return JournalLog(self._journal, engine.log_start)
-        return EngineLog(self._plan.launch.log_file, engine.log_start)
+    def _hands(self, clock: Clock) -> Hands:
+        return Hands(self._read, self._outfit, self._tune, self._during_reload, clock.wall)
 
-    def _post_mortem(
-        self, gpus: NvmlGpus, ground: Ground, recorder: Recorder, clock: Clock, note: Callable[[Note], None]
-    ) -> PostMortem:
-        """Return what finds out why an engine ended."""
-        launch, state_dir = self._plan.launch, Path(self._plan.state_dir)
-        part = None if self._journal is None else self._journal.part
-        tools = Instruments(
-            log=GenerationLog(launch.log_file, Mask(launch).text, self._journal),
-            oom=CgroupOomCounter(),
-            gpus=gpus,
-            ground=ground,
-            history=StoredTrackRecord(state_dir, fingerprint(launch), note),
-            cache=TorchCompileCache(launch.env, launch.log_file, part),
-            remains=SharedMemory(),
-            bundles=StoredBundles(state_dir, launch, recorder.entries, clock.wall, journal=part),
-        )
-        return PostMortem(tools, clock.wall, note, launch.log_file)
+    async def _read(self) -> Plan:
+        """Read the configuration as it is now, without holding up anything."""
+        try:
+            reading = await to_thread.run_sync(self._source.begin)
+        except OSError as error:
+            why = f"it could not be read: {error.strerror}"
+            raise ConfigError((Problem(str(self._source.path), "", why, "try again"),)) from None
+        try:
+            return await to_thread.run_sync(reading.result, _READ_LIMIT, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            reading.abandon()
+            raise
 
-    def _start_watch(
-        self, gpus: NvmlGpus, clock: Clock, note: Callable[[Note], None], evidence: EvidenceCollector
-    ) -> StartWatch:
-        """Return what watches starts."""
-        plan, launch = self._plan, self._plan.launch
-        return StartWatch(
-            Senses(self._engine_log, EngineSigns(launch), gpus, evidence),
-            HistoryFile(Path(plan.state_dir) / "history.json", note),
-            model=launch.model,
-            arguments=arguments_digest(launch.argv),
-            stall_timeout=plan.policy.stall_timeout,
-            now=clock.now,
-        )
+    def _outfit(self, plan: Plan) -> Outfit:
+        self._kit = Kit(plan, self._house, self._kit)
+        refitted, self._refitted = self._refitted, anyio.Event()
+        refitted.set()
+        return self._kit.outfit
 
-    def _companions(
-        self,
-        client: HttpEngineClient,
-        clock: Clock,
-        start_watch: StartWatch,
-        post_mortem: PostMortem,
-        ground: Ground,
-        advisor: Advisor,
-    ) -> Companions:
-        """Return what accompanies an engine besides its probes."""
-        plan = self._plan
-        watch_liveness = LivenessWatch(
-            client,
-            plan.liveness,
-            clock.now,
-            look_timeout=LOOK_FACTOR * plan.engine.probe_timeout,
-            evidence=post_mortem,
-            count=partial(self._prometheus.probed, "canary"),
-            seen=advisor.see,
-        )
-        return Companions(
-            watch_start=start_watch.watch,
-            watch_liveness=watch_liveness,
-            steps=lambda: watch_liveness.steps,
-            examine=post_mortem.examine,
-            accompany=post_mortem.accompany,
-            advice=advisor.told,
-            clear_ground=ground.clear,
-        )
+    def _tune(self, plan: Plan) -> None:
+        self._kit.tune(plan)
+        self._api.admit(_admins(plan))
+        logs.set_level(plan.logging.level)
+
+    @asynccontextmanager
+    async def _during_reload(self) -> AsyncIterator[None]:
+        """Tell systemd of a reload. Before READY, its end would pass for that."""
+        if not self._told_ready:
+            yield
+            return
+        self._notifier.reloading()
+        try:
+            yield
+        finally:
+            with anyio.move_on_after(_NOTIFY_LIMIT, shield=True):
+                while not self._notifier.reloaded():  # noqa: ASYNC110 -- nobody says when it has read
+                    await anyio.sleep(_NOTIFY_RETRY)
+
+    async def _heed_hangups(self, heard: MemoryObjectReceiveStream[None]) -> None:
+        """Reload at each SIGHUP. What comes of it is told as an event, in the log and in systemd's STATUS."""
+        async for _ in heard:
+            with suppress(ConfigError, ReloadRefusedError):
+                await self._reloader.reload(ReloadAsked())
 
     def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:
         def counted(request: Request, status: int, seconds: float) -> None:
@@ -321,17 +304,23 @@ class Daemon:
         where = request.path if request else "accept"
         self._logger.error("request_failed", route=where, error=repr(error))
 
-    async def _take_signals(self, supervisor: Supervisor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def _take_signals(
+        self,
+        supervisor: Supervisor,
+        hangups: MemoryObjectSendStream[None],
+        *,
+        task_status: anyio.abc.TaskStatus[None],
+    ) -> None:
         with _deaf_afterwards(), anyio.open_signal_receiver(*_HEARD) as signals:
             task_status.started()
             async for signum in signals:
-                name = signal.Signals(signum).name
+                supervisor.post(Note("signal_received", Level.INFO, {"signal": signal.Signals(signum).name}))
                 if signum == signal.SIGHUP:
-                    detail = "this version cannot reload; use restart of the service for a new configuration"
-                    supervisor.post(Note("signal_ignored", Level.WARNING, {"signal": name, "detail": detail}))
-                    continue
-                supervisor.post(Note("signal_received", Level.INFO, {"signal": name}))
-                supervisor.post(ShutdownAsked())
+                    # One that is not served yet will read what this one is about.
+                    with suppress(anyio.WouldBlock):
+                        hangups.send_nowait(None)
+                else:
+                    supervisor.post(ShutdownAsked())
 
     def _announce(self) -> None:
         for warning in self._plan.warnings:
