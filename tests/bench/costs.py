@@ -9,7 +9,7 @@ from tests.bench import observe, programs
 from tests.bench.figures import Cell, samples
 from tests.bench.observe import UnmetError, until
 from tests.bench.peers.base import Peer, Running, supervised
-from tests.rig import free_port
+from tests.ports import free_port
 
 WITHIN = 60.0
 

@@ -14,7 +14,8 @@ from tests.bench.figures import Cell, Row, percentile, samples
 from tests.bench.own import daemon, simulator
 from tests.bench.peers.base import Peer, host_place, supervised
 from tests.bench.peers.ours import OurDaemon
-from tests.rig import Rig, free_port
+from tests.ports import free_port
+from tests.rig import Rig
 from vllm_supervisor.adapters.engine_http.metrics import parse
 
 SLOW_SHARE = 10
