@@ -102,6 +102,13 @@ LOWER = "engine.vllm.concurrency"
         pytest.param(steady(32, 0, 0.4), Setting(concurrency=32), {}, ["engine.vllm.concurrency"], id="raise"),
         pytest.param(steady(8, 0, 0.2), Setting(concurrency=32), {}, ["the client"], id="feed it first"),
         pytest.param(steady(32, 12, 0.4), Setting(max_num_seqs=32), {}, ["--max-num-seqs"], id="batch limit"),
+        pytest.param(
+            [*[(100, 0, 0.02), (120, 0, 0.03)] * 2, *steady(128, 119, 0.031)], Setting(), {"rate": [60.0] * 4 + [100.0] * 12}, ["--max-num-seqs"],
+            id="batch limit, seen by what runs whenever one waits",
+        ),
+        pytest.param(
+            [(28 + index % 5, 12, 0.4) for index in range(12)], Setting(), {}, [], id="no limit of the batch: prefill"
+        ),
         pytest.param(steady(50, 0, 0.8), Setting(concurrency=50), {}, [], id="nothing to gain"),
         pytest.param(
             steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.02},

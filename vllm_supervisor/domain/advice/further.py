@@ -73,8 +73,8 @@ def _concurrency(window: Window, verdict: Verdict, target: Target, setting: Sett
 
 
 def _batch_limit(window: Window, verdict: Verdict, target: Target, setting: Setting, _knee: Knee | None) -> Knob | None:
-    steady = window.running_low == window.running_high
-    full = window.running >= 0.95 * setting.max_num_seqs if setting.max_num_seqs else steady
+    seqs = setting.max_num_seqs
+    full = window.running >= 0.95 * seqs if seqs else window.ceiling is not None
     if verdict is not Verdict.QUEUEING or not full or not window.kv:
         return None
     room = int(min(4 * target.current, target.current * 0.8 / window.kv))

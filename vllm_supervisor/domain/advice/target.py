@@ -45,9 +45,11 @@ def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = 
     if window.frozen:
         doubt = "no token was made in this stretch: the engine may be stuck"
     elif kv is None:
-        doubt = "the KV cache's usage is not known: raise it step by step, and look again"
+        doubt = "the KV cache's usage is not known"
     elif kv < NEARLY_EMPTY:
-        doubt = f"only {kv:.1%} of the KV cache is used: raise it step by step, and look again"
+        doubt = f"only {kv:.1%} of the KV cache is used"
+    if doubt and not window.frozen and value > current:
+        doubt += ": raise it step by step, and look again"
     return Target(current, max(1, _count(value)), trusted=not doubt, cut=cuts[-1] if cuts else "", doubt=doubt)
 
 

@@ -106,10 +106,9 @@ def _waiting(window: Window, setting: Setting) -> Ruling | None:
         return Ruling(
             Verdict.QUEUEING, f"{waits}{free}, and new prompts keep coming while fewer run: clients ask again"
         )
-    if window.judged > 3 and window.running_low == window.running_high > 1:  # noqa: PLR2004 - not by chance
-        return Ruling(
-            Verdict.QUEUEING, f"{waits}{free}, and never more than {window.running:.0f} run: probably --max-num-seqs"
-        )
+    if window.ceiling is not None:
+        most = f"and never more than {window.ceiling:.0f} run: probably --max-num-seqs"
+        return Ruling(Verdict.QUEUEING, f"{waits}{free}, {most}")
     return Ruling(Verdict.QUEUEING, f"{waits}{free}: prompts come faster than they are worked through (prefill)")
 
 

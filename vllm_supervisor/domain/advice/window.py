@@ -18,6 +18,8 @@ _RAMP = 0.7
 _RAMP_RATIO = 1.5
 """From the first to the last third, a smaller change is none."""
 _MIN_RAMP = 5
+_MIN_CEILING = 4
+"""Samples that agree by more than chance."""
 _CANARY_TOKENS = 4
 _CANARY_PROMPT = 200
 """Tokens between two looks that our own canary may account for: one is made, and a chat template is its prompt."""
@@ -51,6 +53,8 @@ class Window:
     waiting: float
     waiting_share: float
     """Of the samples that count, those with a request waiting."""
+    ceiling: float | None
+    """How many ran whenever one waited, where that was always the same number."""
     dips: float
     """Of the samples that count, those where hardly anything ran, and nothing waited."""
     kv: float | None
@@ -107,6 +111,7 @@ def summarize(samples: Sequence[Sample], seconds: float) -> Window | None:
         running_high=quantile(running, 0.9),
         waiting=median([sample.waiting for sample in judged]),
         waiting_share=sum(sample.waiting > 0 for sample in judged) / len(judged),
+        ceiling=_ceiling(judged),
         dips=sum(not sample.waiting and sample.running <= _LOW * usual for sample in judged) / len(judged),
         kv=median(kv) if kv else None,
         kv_high=quantile(kv, 0.9) if kv else None,
@@ -124,6 +129,12 @@ def summarize(samples: Sequence[Sample], seconds: float) -> Window | None:
         retried=fell and bool(new_prompts),
         frozen=usual > 0 and generated == 0 and risen([sample.prompt_tokens for sample in judged]) == 0,
     )
+
+
+def _ceiling(judged: Sequence[Sample]) -> float | None:
+    ran = [sample.running for sample in judged if sample.waiting > 0]
+    steady = len(ran) >= _MIN_CEILING and quantile(ran, 0.25) == quantile(ran, 1.0) > 1
+    return max(ran) if steady else None
 
 
 def _worked(part: Sequence[Sample], index: int, sample: Sample) -> bool:
