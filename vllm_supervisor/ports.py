@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from vllm_supervisor.domain.capacity.measured import Key, Measured
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis
 from vllm_supervisor.domain.engine import EngineMetrics, ModelList, ProbeResult, Scrape, WarmupResult
 from vllm_supervisor.domain.member import Member, Portrait
@@ -298,6 +299,14 @@ class StartHistory(Protocol):
 
     def save(self, starts: PastStarts) -> None:
         """Remember it."""
+        ...
+
+
+class Measurements(Protocol):
+    """Remembers what starts that got ready took of the GPUs. Never raises: what cannot be written is lost."""
+
+    def keep(self, key: Key, figures: Measured) -> None:
+        """Remember it in the place of what was known of such a start."""
         ...
 
 

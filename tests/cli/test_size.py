@@ -14,8 +14,14 @@ import pytest
 
 from tests.adapters.hosts import H100, environment, script
 from tests.domain.capacity import models
+from vllm_supervisor.adapters.statefiles.measurements import MeasurementFile
 from vllm_supervisor.cli.main import main
+from vllm_supervisor.config.launch import launch_spec
+from vllm_supervisor.config.load import load
+from vllm_supervisor.domain.capacity.measured import Key, Measured
+from vllm_supervisor.domain.startup import arguments_digest
 
+GIB = 1 << 30
 KEPT = ("VLLM_BIN", "VLLM_TINY_MODEL", "VLLM_FACTS")
 
 
@@ -169,6 +175,62 @@ def test_the_configured_model_on_this_host(tmp_path: Path, capsys: pytest.Captur
         "vllm_version": "0.19.0",
     }
     assert found["assumed"] | expected == found["assumed"]
+
+
+SIDE_BY_SIDE = """\
+the last start with these arguments (vLLM 0.19.0), whose figures count above
+                       estimated      measured
+weights                  7.5 GiB       7.6 GiB
+KV cache                54.0 GiB      50.0 GiB
+tokens                 1,770,656     1,638,400
+of 4,096 at once          432.29        400.00
+CUDA graphs                          512.0 MiB
+"""
+
+
+def learnt(tmp_path: Path, path: Path, **changes: str) -> None:
+    """Have an earlier start of this configuration remembered."""
+    spec = launch_spec(load(path, environ=os.environ).settings, os.environ)
+    key = Key(spec.model, arguments_digest(spec.argv), "0.19.0", "2 NVIDIA H100 80GB HBM3")
+    figures = Measured(int(7.6 * GIB), 50 * GIB, GIB // 2, 1_638_400, 400.0, 4096)
+    (tmp_path / "state").mkdir()
+    MeasurementFile(tmp_path / "state", lambda _: None).keep(key._replace(**changes), figures)
+
+
+def test_what_a_start_measured_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Estimate and measurement stand side by side, and the measurement counts."""
+    path = configured(tmp_path)
+    learnt(tmp_path, path)
+    status, found = asked(capsys, "-c", str(path))
+    assert status == 0
+    assert (found["weights_bytes"], found["weights_source"]) == (int(7.6 * GIB), "measured")
+    assert (found["kv_budget_bytes"], found["max_tokens"], found["max_concurrency"]) == (50 * GIB, 1_638_400, 400.0)
+    assert found["measured"]["vllm_version"] == "0.19.0"
+    assert found["estimated"]["kv_budget_bytes"] != found["kv_budget_bytes"]
+    assert main(["size", "-c", str(path)]) == 0
+    assert SIDE_BY_SIDE in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (["--max-model-len", "2048"], {}),
+        (["--gpu-memory", "H100"], {}),
+        ([], {"gpu": "1 NVIDIA L4"}),
+        ([], {"vllm_version": "0.18.0"}),
+        ([], {"arguments": "others"}),
+    ],
+    ids=["other length", "other card", "other host", "other version", "other arguments"],
+)
+def test_what_another_start_measured_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], changes: dict[str, str]
+) -> None:
+    """Only the same model, arguments, version and GPUs tell anything."""
+    path = configured(tmp_path)
+    learnt(tmp_path, path, **changes)
+    _, found = asked(capsys, "-c", str(path), *words)
+    assert found["measured"] is None
+    assert found["weights_source"] != "measured"
 
 
 def test_arguments_go_over_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from vllm_supervisor.domain.capacity.measured import Key, Measured
 from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import Cause
 from vllm_supervisor.domain.startup import Activity, Download, PastStarts
@@ -72,6 +73,16 @@ class FakeHistory:
 
     def save(self, starts: PastStarts) -> None:
         self.starts = starts
+
+
+@dataclass
+class FakeMeasurements:
+    """Implements `ports.Measurements`."""
+
+    kept: list[tuple[Key, Measured]] = field(default_factory=list)
+
+    def keep(self, key: Key, figures: Measured) -> None:
+        self.kept.append((key, figures))
 
 
 @dataclass

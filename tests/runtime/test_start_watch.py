@@ -7,13 +7,14 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.fakes.engine import EngineScript
+from tests.fakes.engine import Calls, EngineScript
 from tests.fakes.house import House, build
-from tests.fakes.start import FakeEvidence, FakeHistory, FakeSigns, FakeStartLog
+from tests.fakes.instruments import FakeGpus
+from tests.fakes.start import FakeEvidence, FakeHistory, FakeMeasurements, FakeSigns, FakeStartLog
 from vllm_supervisor.domain.messages import RestartAsked, StartAsked
 from vllm_supervisor.domain.model import Cause, Phase, Policy
 from vllm_supervisor.domain.startup import PastStart, PastStarts, StartPhase
-from vllm_supervisor.ports import Engine
+from vllm_supervisor.ports import Engine, Gpu
 from vllm_supervisor.runtime.headline import Headline
 from vllm_supervisor.runtime.startup import Senses, StartWatch
 from vllm_supervisor.runtime.work import Companions
@@ -48,6 +49,8 @@ class Watched:
     signs: FakeSigns
     history: FakeHistory
     evidence: FakeEvidence
+    measurements: FakeMeasurements
+    gpus: FakeGpus
     headlines: list[tuple[float, str]]
 
     def phase(self) -> dict[str, Any]:
@@ -64,14 +67,15 @@ def watched(
 ) -> Watched:
     """Build such a house; a test of hours says at which pace to `look` and to probe."""
     log, feelings = FakeStartLog(list(lines or [])), FakeSigns(**signs)
-    history, evidence = FakeHistory(), FakeEvidence()
+    history, evidence, measurements = FakeHistory(), FakeEvidence(), FakeMeasurements()
+    gpus = FakeGpus(Calls())
 
     def open_log(_engine: Engine) -> FakeStartLog:
         log.began = feelings.began = anyio.current_time()
         return log
 
     watch = StartWatch(
-        Senses(open_log, feelings, evidence=evidence),
+        Senses(open_log, feelings, gpus=gpus, evidence=evidence, measurements=measurements),
         history,
         model="m",
         arguments="a",
@@ -87,7 +91,7 @@ def watched(
         more=(watch, headline),
         companions=Companions(watch_start=watch.watch),
     )
-    return Watched(house, log, feelings, history, evidence, headlines)
+    return Watched(house, log, feelings, history, evidence, measurements, gpus, headlines)
 
 
 async def test_a_start_phase_by_phase() -> None:
@@ -117,6 +121,22 @@ async def test_a_start_phase_by_phase() -> None:
         assert w.house.observer.noticed("internal_error") == []
 
 
+async def test_what_a_start_took_is_remembered() -> None:
+    """Once it got ready, by the names of the GPUs."""
+    w = watched(EngineScript(healthy_after=90.0), lines=START)
+    w.gpus.seen = [(Gpu(0, "H100", 1 << 30, 80 << 30), Gpu(1, "H100", 1 << 30, 80 << 30))]
+    async with w.house.run():
+        w.house.supervisor.post(StartAsked())
+        await anyio.sleep(89)
+        assert w.measurements.kept == []
+        await w.house.until(Phase.READY)
+        await anyio.sleep(2)
+        ((key, figures),) = w.measurements.kept
+        assert key == ("m", "a", "0.32.0", "2 H100")
+        assert (figures.weights, figures.tokens) == (int(14.99 * (1 << 30)), 73856)
+        assert (figures.request_tokens, figures.concurrency) == (4, 2.0)
+
+
 async def test_the_second_start_is_forecast() -> None:
     """With a start like it in the history, what is left is said from the beginning, and counts down."""
     w = watched(EngineScript(healthy_after=90.0), lines=START)
@@ -141,6 +161,7 @@ async def test_a_start_that_failed_is_not_remembered() -> None:
         w.house.supervisor.post(StartAsked())
         await w.house.until(Phase.FAILED)
         assert w.history.starts == PastStarts()
+        assert w.measurements.kept == []
         assert w.house.observer.noticed("start_finished") == []
 
 

@@ -20,6 +20,7 @@ from vllm_supervisor.adapters.process import EngineLauncher
 from vllm_supervisor.adapters.remains import SharedMemory
 from vllm_supervisor.adapters.rotation import Rotation
 from vllm_supervisor.adapters.startsigns import EngineSigns
+from vllm_supervisor.adapters.statefiles.measurements import MeasurementFile
 from vllm_supervisor.adapters.statefiles.starthistory import HistoryFile
 from vllm_supervisor.adapters.statefiles.trackrecord import StoredTrackRecord
 from vllm_supervisor.config.plan import Plan
@@ -88,7 +89,13 @@ class Kit:
         self.advisor = Advisor(client, plan.advice, house.clock.now, gpus.utilization)
         post_mortem = self._post_mortem(gpus, house)
         self._start_watch = StartWatch(
-            Senses(self._engine_log, EngineSigns(launch), gpus, post_mortem),
+            Senses(
+                self._engine_log,
+                EngineSigns(launch),
+                gpus,
+                post_mortem,
+                MeasurementFile(house.state_dir, house.note),
+            ),
             HistoryFile(house.state_dir / "history.json", house.note),
             model=launch.model,
             arguments=arguments_digest(launch.argv),

@@ -2,41 +2,23 @@
 
 import argparse
 import json
-import os
 import sys
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from vllm_supervisor.adapters.host import NvidiaSmi
-from vllm_supervisor.adapters.host.asked import asked, size
+from vllm_supervisor.adapters.host.asked import asked
 from vllm_supervisor.adapters.host.checkpoint import Checkpoint, checkpoint
-from vllm_supervisor.adapters.host.interpreter import interpreter
-from vllm_supervisor.adapters.host.packages import installed
-from vllm_supervisor.adapters.host.wanted import Flags, flags
-from vllm_supervisor.cli.sizetext import as_json, text
-from vllm_supervisor.config.launch import launch_spec
-from vllm_supervisor.config.load import DEFAULT_PATH, load
-from vllm_supervisor.domain.capacity import sizing
-from vllm_supervisor.domain.capacity.cards import gpu
+from vllm_supervisor.cli import sizesubject
+from vllm_supervisor.cli.sizejson import Answer, as_json
+from vllm_supervisor.cli.sizetext import text
 from vllm_supervisor.domain.capacity.choice import spread
 from vllm_supervisor.domain.capacity.limits import problems
 from vllm_supervisor.domain.capacity.precision import precision
 from vllm_supervisor.domain.capacity.reading import read
 from vllm_supervisor.domain.capacity.remedies import remedies
-from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model
-from vllm_supervisor.domain.doctor.cards import visible
-from vllm_supervisor.domain.doctor.facts import Install, Unknown
+from vllm_supervisor.domain.capacity.sizing import Model, size
 from vllm_supervisor.errors import BadInputError, ExitCode, SupervisorError
 
-_OURS = (
-    "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "gpu-memory-utilization", "max-model-len",
-    "kv-cache-dtype", "quantization", "dtype", "kv-cache-memory-bytes", "block-size", "max-num-batched-tokens",
-    "max-num-seqs", "context", "output", "vllm-version",
-)  # fmt: skip
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-_CUDA_SEES = 0.985
-"""Of what the driver reports, CUDA sees so much, or more (measured on the cards of the table)."""
-_MANY = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,63 +56,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the figures; return 0 where the model fits, 1 where it does not, 2 where it cannot be said."""
     try:
-        subject = _configured(args) if args.model is None or args.config is not None else _named(args)
-        found = checkpoint(subject.model, subject.flags, subject.env, subject.folder)
-        model = _model(found, args.like)
-        ask = asked(subject.flags, subject.env)
-        gpus = _gpus(args, subject, ask)
-        if not any(name in subject.flags for name in _PARALLEL) and gpus.count > 1:
-            ask = replace(ask, layout=spread(model, ask, gpus, use_all=args.gpus is not None))
-        wrong = list(problems(model, ask, gpus))
+        answer = _answer(args)
     except SupervisorError as error:
         return _complain(args, [error])
-    if wrong:
-        return _complain(args, wrong)
-    answer = sizing.size(model, ask, gpus)
-    helps = () if answer.fits else remedies(answer)
-    _print(
-        json.dumps(as_json(subject.model, found, answer, helps))
-        if args.json
-        else text(subject.model, found, answer, helps)
-    )
-    return ExitCode.OK if answer.fits else ExitCode.NOT_READY
+    except _ProblemsError as error:
+        return _complain(args, error.found)
+    _print(json.dumps(as_json(answer)) if args.json else text(answer))
+    return ExitCode.OK if answer.sizing.fits else ExitCode.NOT_READY
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """What is sized: a model, the flags and the environment it would run with, and where relative paths begin."""
+class _ProblemsError(Exception):
+    """Raised with all that is wrong with the arguments."""
 
-    model: str
-    flags: Flags
-    env: dict[str, str]
-    folder: Path
+    def __init__(self, found: list[BadInputError]) -> None:
+        super().__init__(found)
+        self.found = found
 
 
-def _named(args: argparse.Namespace) -> _Subject:
-    return _Subject(args.model, _given(args), dict(os.environ), Path.cwd())
-
-
-def _configured(args: argparse.Namespace) -> _Subject:
-    """Return what the configuration launches, with the arguments of the command line over its own."""
-    loaded = load(Path(args.config or DEFAULT_PATH), sets=args.set or (), environ=os.environ)
-    vllm = loaded.settings.engine.vllm
-    spec = launch_spec(loaded.settings, os.environ)
-    folder = Path(spec.cwd or ".").absolute()
-    given = dict(flags(vllm))
-    python = interpreter([*vllm.launcher, spec.argv[len(vllm.launcher)]], spec.env, folder)
-    install = installed(python, spec.env) if isinstance(python, str) else python
-    if isinstance(install, Install) and install.vllm:
-        given["vllm-version"] = install.vllm
-    own = args.model is None
-    return _Subject(vllm.model if own else args.model, {**given, **_given(args)}, dict(spec.env),
-                    folder if own else Path.cwd())  # fmt: skip
-
-
-def _given(args: argparse.Namespace) -> dict[str, str]:
-    """Return the flags of the command line, by vLLM's names."""
-    values = {name: getattr(args, name.replace("-", "_")) for name in _OURS}
-    given = {name: value for name, value in values.items() if value is not None}
-    return {**given, "enforce-eager": ""} if args.enforce_eager else given
+def _answer(args: argparse.Namespace) -> Answer:
+    """Raise SupervisorError, or _ProblemsError, where there is none."""
+    subject = sizesubject.subject(args)
+    found = checkpoint(subject.model, subject.flags, subject.env, subject.folder)
+    model = _model(found, args.like)
+    ask = asked(subject.flags, subject.env)
+    cards = sizesubject.cards(args, subject)
+    past, remark = sizesubject.remembered(subject, cards)
+    known = ask.kv_cache_memory is not None or (past is not None and past[1].kv_cache is not None)
+    gpus = sizesubject.gpus(args, cards, ask.layout.ranks, known=known)
+    if not any(name in subject.flags for name in _PARALLEL) and gpus.count > 1:
+        ask = replace(ask, layout=spread(model, ask, gpus, use_all=args.gpus is not None))
+    if wrong := list(problems(model, ask, gpus)):
+        raise _ProblemsError(wrong)
+    estimate = size(model, ask, gpus)
+    sizing = size(model, ask, gpus, past[1]) if past is not None else estimate
+    helps = () if sizing.fits else remedies(sizing)
+    return Answer(subject.model, found, sizing, estimate, past[0] if past else None, helps, remark)
 
 
 def _model(found: Checkpoint, like: str | None) -> Model:
@@ -141,48 +101,6 @@ def _model(found: Checkpoint, like: str | None) -> Model:
         if isinstance(inner, dict):
             config["text_config"] = {**inner, "model_type": like}
     return Model(read(config, found.where), precision(config, found.where), found.weights, found.draft)
-
-
-def _gpus(args: argparse.Namespace, subject: _Subject, ask: Ask) -> Gpus:
-    """Return the GPUs: as named, else those of this host."""
-    count = _whole(args.gpus)
-    if args.gpu_memory is not None:
-        kind = gpu(args.gpu_memory)
-        if kind is not None:
-            return Gpus(kind.memory, count or ask.layout.ranks, kind, kind.name, kind.capability)
-        return Gpus(_memory(args.gpu_memory), count or ask.layout.ranks)
-    cards = NvidiaSmi(subject.env).read(lambda holder: holder)
-    seen = cards if isinstance(cards, Unknown) else visible(cards, subject.env.get("CUDA_VISIBLE_DEVICES"))
-    if isinstance(seen, Unknown) or not seen:
-        if ask.kv_cache_memory is not None:
-            return Gpus(0, count or ask.layout.ranks)
-        why = seen.why if isinstance(seen, Unknown) else "no GPU is visible"
-        raise BadInputError("GPU", why, "say what to size for: --gpu-memory H100, or --gpu-memory 80GiB")
-    least = min(seen, key=lambda card: card.total)
-    kind = gpu(least.name)
-    if kind is None and not least.total:
-        raise BadInputError("GPU", f"the driver does not say the memory of {least.name}", "give --gpu-memory SIZE")
-    memory = kind.memory if kind else int(least.total * _CUDA_SEES)
-    return Gpus(memory, count or len(seen), kind, least.name, least.capability or (kind.capability if kind else None))
-
-
-def _memory(text: str) -> int:
-    try:
-        found = size("--gpu-memory", text)
-    except BadInputError as error:
-        known = "a size such as 80GiB, or a card such as H100, L40S or 'RTX 4090'"
-        raise BadInputError(error.what, f"{text!r} is neither a size nor a card known here", f"give {known}") from None
-    if found < 1 << 28:
-        raise BadInputError("--gpu-memory", f"{text!r} is {found} bytes", f"write the unit: {text}GiB")
-    return found
-
-
-def _whole(number: str | None) -> int | None:
-    if number is None:
-        return None
-    if not number.isascii() or not number.isdigit() or not 0 < int(number) <= _MANY:
-        raise BadInputError("--gpus", f"{number!r} is not a number of GPUs", "write a whole number above 0")
-    return int(number)
 
 
 def _complain(args: argparse.Namespace, errors: list[BadInputError] | list[SupervisorError]) -> int:

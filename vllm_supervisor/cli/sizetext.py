@@ -1,8 +1,7 @@
-"""What `size` prints."""
-
-from typing import Any
+"""What `size` prints for people."""
 
 from vllm_supervisor.adapters.host.checkpoint import Checkpoint
+from vllm_supervisor.cli.sizejson import Answer
 from vllm_supervisor.domain.capacity.cards import GpuModel
 from vllm_supervisor.domain.capacity.remedies import Remedy
 from vllm_supervisor.domain.capacity.sizing import SAFE, Sizing
@@ -12,87 +11,36 @@ _WIDTH = 20
 _BILLION, _MILLION = 10**9, 10**6
 
 
-def as_json(model: str, found: Checkpoint, sizing: Sizing, helps: tuple[Remedy, ...]) -> dict[str, Any]:
-    """Return all figures; bytes, and per GPU where nothing else is said. null where a figure does not exist."""
-    architecture, room, context = sizing.model.architecture, sizing.room, sizing.request
-    return {
-        "model": model,
-        "architecture": architecture.name,
-        "fits": sizing.fits,
-        "tight": sizing.tight,
-        "weights_bytes": sizing.weights.rank,
-        "weights_bytes_whole_model": sizing.weights.whole,
-        "checkpoint_bytes": sizing.weights.stored,
-        "weights_source": found.source if sizing.weights.source == "checkpoint" else sizing.weights.source,
-        "overhead_bytes": {
-            "likely": sizing.overhead.likely,
-            "least": sizing.overhead.least,
-            "most": sizing.overhead.most,
-        },
-        "kv_budget_bytes": sizing.budget,
-        "kv_budget_bytes_range": list(sizing.budget_range),
-        "kv_bytes_per_token": _per_token(sizing),
-        "kv_bytes_per_token_within_windows": sizing.per_token.at_first if sizing.per_token else _per_token(sizing),
-        "kv_bytes_per_request": sizing.request_bytes,
-        "max_tokens": room.tokens if room else None,
-        "max_concurrency": round(room.concurrency, 2) if room else None,
-        "realistic": {"context": context[0], "output": context[1], "concurrency": sizing.at_once},
-        "assumed": _assumed(sizing),
-        "parameters": architecture.total,
-        "active_parameters": architecture.active,
-        "not_counted": list(architecture.uncounted) if sizing.model.found is None else [],
-        "remedies": [_remedy_json(one) for one in helps],
-    }
-
-
-def _per_token(sizing: Sizing) -> int | None:
-    if sizing.per_token is not None:
-        return sizing.per_token.ever
-    return None if sizing.model.architecture.caches else 0
-
-
-def _assumed(sizing: Sizing) -> dict[str, Any]:
-    layout, gpus = sizing.ask.layout, sizing.gpus
-    return {
-        "gpu": gpus.name or None,
-        "gpu_memory_bytes": gpus.memory,
-        "gpus": gpus.count,
-        "tensor_parallel_size": layout.tensor,
-        "pipeline_parallel_size": layout.pipeline,
-        "data_parallel_size": layout.data,
-        "gpu_memory_utilization": sizing.utilization,
-        "max_model_len": sizing.max_len,
-        "max_num_batched_tokens": sizing.ask.batched_tokens or sizing.rules.batched_tokens,
-        "max_num_seqs": sizing.sequences,
-        "kv_cache_dtype": sizing.kv_dtype,
-        "quantization": sizing.loaded.method,
-        "block_size": sizing.pool.block if sizing.pool else None,
-        "vllm_version": dotted(sizing.rules.version),
-    }
-
-
-def _remedy_json(remedy: Remedy) -> dict[str, Any]:
-    after = remedy.sizing
-    return {
-        "change": remedy.change,
-        "note": remedy.note,
-        "fits": after.fits,
-        "weights_bytes": after.weights.rank,
-        "kv_budget_bytes": after.budget,
-        "max_tokens": after.room.tokens if after.room else None,
-        "max_concurrency": round(after.room.concurrency, 2) if after.room else None,
-    }
-
-
-def text(model: str, found: Checkpoint, sizing: Sizing, helps: tuple[Remedy, ...]) -> str:
+def text(answer: Answer) -> str:
     """Return the figures for people."""
-    lines = [_title(model, sizing), _where(sizing), ""]
-    lines += [f"{name:<{_WIDTH}}{value:>12}   {note}".rstrip() for name, value, note in _rows(found, sizing)]
+    sizing = answer.sizing
+    lines = [_title(answer.model, sizing), _where(sizing), ""]
+    lines += [f"{name:<{_WIDTH}}{value:>12}   {note}".rstrip() for name, value, note in _rows(answer.found, sizing)]
     lines += ["", _verdict(sizing)]
-    if helps:
-        lines += ["", *_table(helps)]
-    lines += [line for line in _advice(sizing) if line]
-    return "\n".join(lines)
+    lines += _side_by_side(answer)
+    if answer.helps:
+        lines += ["", *_table(answer.helps)]
+    advice = [*_advice(sizing), *([answer.remark] if answer.remark else [])]
+    return "\n".join([*lines, *(["", *advice] if advice else [])])
+
+
+def _side_by_side(answer: Answer) -> list[str]:
+    """Return the estimate beside what the last start measured, which is what counts above."""
+    known, room = answer.sizing.measured, answer.estimate.room
+    if known is None or answer.past is None:
+        return []
+    estimate = answer.estimate
+    rows = [("weights", gib(estimate.weights.rank), known.weights and gib(known.weights))]
+    rows += [("KV cache", gib(max(0, estimate.budget)), known.kv_cache and gib(known.kv_cache))] if room else []
+    rows += [("tokens", f"{room.tokens:,}", known.tokens and f"{known.tokens:,}")] if room else []
+    if room and known.request_tokens:
+        measured = f"{known.concurrency:.2f}" if known.concurrency is not None else None
+        same = known.request_tokens == answer.sizing.max_len
+        rows.append((f"of {known.request_tokens:,} at once", f"{room.concurrency:.2f}" if same else "", measured))
+    rows += [("CUDA graphs", "", gib(known.graphs))] if known.graphs else []
+    title = f"the last start with these arguments (vLLM {answer.past.vllm_version or '?'}), whose figures count above"
+    lines = ["", title, f"{'':<{_WIDTH}}{'estimated':>12}{'measured':>14}"]
+    return lines + [f"{name:<{_WIDTH}}{guess:>12}{measured or '-':>14}" for name, guess, measured in rows]
 
 
 def _title(model: str, sizing: Sizing) -> str:
@@ -129,11 +77,13 @@ def _where(sizing: Sizing) -> str:
 
 def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
     beside, budget = sizing.overhead, sizing.budget_range
-    source = f"from {found.source}" if sizing.weights.source == "checkpoint" else "computed from the configuration"
+    sources = {"checkpoint": f"from {found.source}", "measured": "measured"}
+    source = sources.get(sizing.weights.source, "computed from the configuration")
     rows = [("weights", gib(sizing.weights.rank), source)]
     if sizing.weights.draft:
         rows[0] = (*rows[0][:2], f"{source}; {gib(sizing.weights.draft)} more (draft layers) are not loaded")
-    if sizing.ask.kv_cache_memory is None:
+    counted = sizing.measured is not None and sizing.measured.kv_cache is not None
+    if sizing.ask.kv_cache_memory is None and not counted:
         what = "activations, CUDA graphs, NCCL: an estimate"
         rows.append(("beside them", gib(beside.likely), f"{beside.least / GIB:.1f} to {beside.most / GIB:.1f}; {what}"))
         rows.append(("vLLM takes", gib(sizing.requested), f"{sizing.utilization:g} of {gib(sizing.gpus.memory)}"))
@@ -141,7 +91,13 @@ def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
         return [*rows, ("KV cache", "none", "an encoder keeps nothing of a request")]
     if sizing.budget <= 0:
         return [*rows, ("KV cache", "none", f"{gib(-sizing.budget)} are missing already"), _token_row(sizing)]
-    note = "as given" if sizing.ask.kv_cache_memory is not None else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
+    note = (
+        "as given"
+        if sizing.ask.kv_cache_memory is not None
+        else "measured"
+        if counted
+        else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
+    )
     rows.append(("KV cache", gib(sizing.budget), note))
     rows.append(_token_row(sizing))
     context, output = sizing.request
@@ -209,4 +165,4 @@ def _advice(sizing: Sizing) -> list[str]:
         )
     elif architecture.beside:
         lines.append(f"The {' and '.join(architecture.beside)} part is counted with the weights; its activations vary.")
-    return ["", *lines] if lines else []
+    return lines

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from vllm_supervisor.domain.capacity.measured import Key, gpu_key, measured
 from vllm_supervisor.domain.messages import Condemned, Event, Probed, Record
 from vllm_supervisor.domain.model import Cause, Outcome, Phase, State
 from vllm_supervisor.domain.startup import (
@@ -28,6 +29,7 @@ from vllm_supervisor.ports import (
     EvidenceCollector,
     Gpus,
     Level,
+    Measurements,
     Note,
     StartHistory,
     StartLog,
@@ -78,6 +80,8 @@ class _Start:
     ratio: float = 0.0
     moved: StartMoved | None = None
     figures: StartupFigures = field(default_factory=StartupFigures)
+    gpus: tuple[str, ...] = ()
+    """What the GPUs are called."""
     ready: bool = False
     """It is over, and well."""
 
@@ -90,6 +94,8 @@ class Senses:
     signs: StartSigns
     gpus: Gpus | None = None
     evidence: EvidenceCollector | None = None
+    measurements: Measurements | None = None
+    """Where the memory that a start took is remembered."""
 
 
 class StartWatch:
@@ -144,6 +150,7 @@ class StartWatch:
                 with anyio.move_on_after(LOOK, shield=True):
                     await self._read(start)
                     self._tell(start)
+                self._learn(start)
 
     # --- what the loop tells
 
@@ -232,6 +239,7 @@ class StartWatch:
             found = await self._senses.signs.activity(await engine.members())
             gpus = await self._senses.gpus.look() if self._senses.gpus is not None else None
             if gpus is not None:
+                start.gpus = tuple(gpu.name for gpu in gpus)
                 found = replace(found, gpu_bytes=sum(gpu.used for gpu in gpus))
         now = self._now()
         if found is not None:
@@ -265,6 +273,13 @@ class StartWatch:
             return False
         missing = found.expected is not None and found.expected - found.present >= DOWNLOAD
         return missing or found.present - first >= DOWNLOAD
+
+    def _learn(self, start: _Start) -> None:
+        """Remember what a start that got ready took of the GPUs."""
+        figures = measured(start.reader.figures)
+        if self._senses.measurements is not None and figures.useful:
+            version = start.reader.figures.vllm_version
+            self._senses.measurements.keep(Key(self._model, self._arguments, version, gpu_key(start.gpus)), figures)
 
     # --- telling
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vllm_supervisor.domain.startup.figures import StartupFigures
-from vllm_supervisor.domain.units import GIB
+from vllm_supervisor.domain.units import GIB, version
 
 MAX_KEPT = 64
 """Starts remembered, the oldest go."""
@@ -75,6 +75,7 @@ class Memory:
         """Return the last start like this one, of `vllm_version` where that is known, else of any."""
         for key, figures in reversed(self.starts):
             alike = (key.model, key.arguments, key.gpu) == (model, arguments, gpu)
-            if alike and vllm_version in (None, key.vllm_version):
+            # An installed `0.32.0+cpu` prints itself as 0.32.0.
+            if alike and (vllm_version is None or version(vllm_version) == version(key.vllm_version)):
                 return key, figures
         return None

@@ -188,9 +188,19 @@ def size(model: Model, ask: Ask, gpus: Gpus, measured: Measured | None = None) -
         kv_dtype=kv_dtype,
         per_token=per_token(architecture, ask.layout.tensor, ask.layout.pipeline, form),
         pool=blocks,
-        room=blocks.room(budget, length) if blocks else None,
+        room=_room(blocks, budget, length, measured),
         measured=measured,
     )
+
+
+def _room(blocks: Pool | None, budget: int, length: int, measured: Measured | None) -> Room | None:
+    """Return what fits into the cache; vLLM's own count, where it counted for requests of this length."""
+    if blocks is None:
+        return None
+    found = blocks.room(budget, length)
+    if measured is None or measured.request_tokens != length or None in (measured.tokens, measured.concurrency):
+        return found
+    return replace(found, tokens=measured.tokens or 0, concurrency=measured.concurrency or 0.0, fits=True)
 
 
 def _loaded(model: Model, ask: Ask) -> Precision:
