@@ -50,7 +50,6 @@ class Watched:
     history: FakeHistory
     evidence: FakeEvidence
     measurements: FakeMeasurements
-    gpus: FakeGpus
     headlines: list[tuple[float, str]]
 
     def phase(self) -> dict[str, Any]:
@@ -63,19 +62,24 @@ class Watched:
 
 
 def watched(
-    *scripts: EngineScript, lines: list[tuple[float, str]] | None = None, look: float = 0.5, **signs: Any
+    *scripts: EngineScript,
+    lines: list[tuple[float, str]] | None = None,
+    look: float = 0.5,
+    cards: tuple[Gpu, ...] = (),
+    **signs: Any,
 ) -> Watched:
     """Build such a house; a test of hours says at which pace to `look` and to probe."""
     log, feelings = FakeStartLog(list(lines or [])), FakeSigns(**signs)
     history, evidence, measurements = FakeHistory(), FakeEvidence(), FakeMeasurements()
     gpus = FakeGpus(Calls())
+    gpus.seen = [cards]
 
     def open_log(_engine: Engine) -> FakeStartLog:
         log.began = feelings.began = anyio.current_time()
         return log
 
     watch = StartWatch(
-        Senses(open_log, feelings, gpus=gpus, evidence=evidence, measurements=measurements),
+        Senses(open_log, feelings, gpus=gpus if cards else None, evidence=evidence, measurements=measurements),
         history,
         model="m",
         arguments="a",
@@ -91,7 +95,7 @@ def watched(
         more=(watch, headline),
         companions=Companions(watch_start=watch.watch),
     )
-    return Watched(house, log, feelings, history, evidence, measurements, gpus, headlines)
+    return Watched(house, log, feelings, history, evidence, measurements, headlines)
 
 
 async def test_a_start_phase_by_phase() -> None:
@@ -123,8 +127,8 @@ async def test_a_start_phase_by_phase() -> None:
 
 async def test_what_a_start_took_is_remembered() -> None:
     """Once it got ready, by the names of the GPUs."""
-    w = watched(EngineScript(healthy_after=90.0), lines=START)
-    w.gpus.seen = [(Gpu(0, "H100", 1 << 30, 80 << 30), Gpu(1, "H100", 1 << 30, 80 << 30))]
+    cards = (Gpu(0, "H100", 1 << 30, 80 << 30), Gpu(1, "H100", 1 << 30, 80 << 30))
+    w = watched(EngineScript(healthy_after=90.0), lines=START, cards=cards)
     async with w.house.run():
         w.house.supervisor.post(StartAsked())
         await anyio.sleep(89)
