@@ -103,7 +103,8 @@ LOWER = "engine.vllm.concurrency"
         pytest.param(steady(8, 0, 0.2), Setting(concurrency=32), {}, ["the client"], id="feed it first"),
         pytest.param(steady(32, 12, 0.4), Setting(max_num_seqs=32), {}, ["--max-num-seqs"], id="batch limit"),
         pytest.param(
-            [*[(100, 0, 0.02), (120, 0, 0.03)] * 2, *steady(128, 119, 0.031)], Setting(), {"rate": [60.0] * 4 + [100.0] * 12}, ["--max-num-seqs"],
+            [*[(100, 0, 0.02), (120, 0, 0.03)] * 2, *steady(128, 119, 0.031)], Setting(),
+            {"rate": [60.0] * 4 + [100.0] * 12}, ["--max-num-seqs"],
             id="batch limit, seen by what runs whenever one waits",
         ),
         pytest.param(
