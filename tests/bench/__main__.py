@@ -85,6 +85,7 @@ def main() -> None:
     if "own" in parts:
         table = Table("vllm-supervisor against its targets", [own.OURS, own.TARGET])
         table.rows = [own.readiness(effort.count), *own.settled(effort.count, effort.idle)]
+        table.rows += own.flood(effort.flood)
         done(table)
     if "growth" in parts:
         for table in grown(effort):

@@ -83,6 +83,24 @@ def settled(count: int, seconds: float) -> list[Row]:
     ]
 
 
+def flood(seconds: float) -> list[Row]:
+    """While the engine logs 100 MB/s, which are rotated each second, and a client follows the log."""
+    engine = {**simulator(SIM_LOG_FLOOD="100"), "log": {"max_bytes": "100 MB", "keep": 2}}
+    with daemon(engine) as rig:
+        rig.wait_state("ready")
+        command = [str(COMMAND), "logs", "-f", "--socket", str(rig.socket)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as follower:
+            before, begun = observe.cpu_seconds(rig.pid), time.monotonic()
+            time.sleep(seconds)
+            used = (observe.cpu_seconds(rig.pid) - before) / (time.monotonic() - begun)
+            follower.kill()
+        peak = observe.peak_mib([rig.pid])
+    return [
+        row("CPU while 100 MB/s are logged, rotated and followed", "%", samples([used * 100]), 20),
+        row("  peak of memory", "MiB", samples([peak]), 64),
+    ]
+
+
 def round_trips(rig: Rig, count: int) -> list[float]:
     taken = []
     for _ in range(count):
