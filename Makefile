@@ -9,6 +9,7 @@ RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 ARGS ?=
 FUZZ ?= short
+SOAK ?= long
 # Where `make install` puts things; PYTHON= there must be an interpreter that the service's user can read.
 PREFIX ?= /usr
 SYSCONFDIR ?= /etc
@@ -26,7 +27,7 @@ INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm fuzz bench chaos lint fmt types lock install uninstall wheels completions clean
+.PHONY: help run test test-systemd test-vllm fuzz soak coverage bench chaos lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -60,6 +61,12 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
 
+coverage: $(DEV)/.done ## branch coverage of the tests of `make test`, daemons included (slower than these)
+	@$(DEV)/bin/coverage erase
+	@$(DEV)/bin/coverage run -m pytest -n 3 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
+	@$(DEV)/bin/coverage combine -q
+	@$(DEV)/bin/coverage report --skip-covered --show-missing
+
 bench: $(VENV)/.done ## measure the daemon beside others on this machine: ARGS="--quick --json FILE"
 	@sh tests/bench/peers.sh $(BENCH) $(PYTHON)
 	@BENCH_VENV=$(BENCH) REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
@@ -72,6 +79,11 @@ fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each 
 
 chaos: $(DEV)/.done ## run seeded faults against the daemon with an outside observer: SEED= FAULTS=300 CHAOS=long
 	@$(DEV)/bin/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: $(VENV)/.done $(DEV)/.done ## 1,000 restarts and 100,000 questions; SOAK=short for half a minute
+	@SOAK_RESTARTS=$(if $(filter short,$(SOAK)),40,1000) $(DEV)/bin/python -m pytest -q -o timeout=900 \
+		tests/runtime/test_soak.py
+	@$(VENV)/bin/python -m tests.soak $(if $(filter short,$(SOAK)),--restarts 15 --queries 3000) $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .
