@@ -68,21 +68,29 @@ def test_an_engine_key_waits_for_an_operator_and_outlives_a_crash(pliable: Make)
     rig.start()
     before = rig.wait_state("ready")
     old, rig.port = rig.port, free_port()
-    vllm(rig)["port"] = rig.port
-    assert "engine.vllm.port" in reload(rig)
+    first_log, rig.log = rig.log, rig.folder / "other" / "vllm.log"
+    vllm(rig).update({"port": rig.port, "log_file": str(rig.log), "api_key": "sk-new"})
+    keys = ["engine.vllm.api_key", "engine.vllm.log_file", "engine.vllm.port"]
+    assert ", ".join(keys) in reload(rig)
     status = rig.status()
-    assert (status["pid"], status["config"]["pending"]) == (before["pid"], ["engine.vllm.port"])
+    assert (status["pid"], status["config"]["pending"]) == (before["pid"], keys)
     assert status["base_url"].endswith(f":{old}")
     os.kill(rig.leader(), signal.SIGKILL)
     status = rig.wait_state("ready", after=1)
-    assert (status["base_url"], status["config"]["pending"]) == (before["base_url"], ["engine.vllm.port"])
+    assert (status["base_url"], status["config"]["pending"]) == (before["base_url"], keys)
+    assert "waits for a new engine: engine.vllm.api_key" in rig.cli("status").stdout
+    assert rig.cli("logs").stdout
     said = reload(rig, "--restart-engine")
     assert "ready after" in said
     status = rig.status()
     assert status["base_url"].endswith(f":{rig.port}")
     assert status["config"]["pending"] == []
     assert (status["restarts"]["by_reason"]["config"], status["restarts"]["consecutive"]) == (1, 0)
-    assert rig.ask_engine("/health")[0] == 200
+    assert (rig.ask_engine("/v1/models")[0], rig.ask_engine("/v1/models", key="sk-new")[0]) == (401, 200)
+    # What reads the log reads the new one, and the old one is let go.
+    assert "Application startup complete" in rig.log.read_text()
+    assert rig.cli("logs", "-n", "3").stdout in rig.log.read_text()
+    assert rig.log.read_text() not in first_log.read_text()
     # A changed engine that fails is told with 5.
     vllm(rig).update({"env": {"SIM_EXIT_CODE": "1"}, "restart": {"never_ready_limit": 1}})
     rig.configure()

@@ -36,6 +36,7 @@ from vllm_supervisor.runtime.readiness import EndingNotice, ReadinessNotice
 from vllm_supervisor.runtime.recorder import Recorder
 from vllm_supervisor.runtime.reload import Hands, ReloadAsked, Reloader, ReloadRefusedError
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
+from vllm_supervisor.runtime.tasks import told
 
 _NOTIFY_RETRY = 0.1
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -135,7 +136,7 @@ class Daemon:
         async with anyio.create_task_group() as group:
             # Signals before the engine: one that comes while it is launched must not end us without it.
             hangups, heard = anyio.create_memory_object_stream[None](1)
-            group.start_soon(self._heed_hangups, heard)
+            group.start_soon(self._heed_hangups, supervisor, heard)
             await group.start(self._take_signals, supervisor, hangups)
             # The engine before the sockets: no client shall see a state from before the daemon began. Connections
             # wait in the backlogs until then.
@@ -287,10 +288,10 @@ class Daemon:
                 while not self._notifier.reloaded():  # noqa: ASYNC110 -- nobody says when it has read
                     await anyio.sleep(_NOTIFY_RETRY)
 
-    async def _heed_hangups(self, heard: MemoryObjectReceiveStream[None]) -> None:
+    async def _heed_hangups(self, supervisor: Supervisor, heard: MemoryObjectReceiveStream[None]) -> None:
         """Reload at each SIGHUP. What comes of it is told as an event, in the log and in systemd's STATUS."""
         async for _ in heard:
-            with suppress(ConfigError, ReloadRefusedError):
+            with told("reload", supervisor.post), suppress(ConfigError, ReloadRefusedError):
                 await self._reloader.reload(ReloadAsked())
 
     def _count_requests(self, api: Api) -> Callable[[Request, int, float], None]:

@@ -50,13 +50,16 @@ def run(args: argparse.Namespace) -> int:
     warnings = (*loaded.warnings, *unwritable)
     for warning in warnings:
         _print(f"vllm-supervisor: warning: {warning}", error=True)
-    shown: dict[str, object] = {"ok": True, **asdict(plan), "warnings": warnings}
-    text = _text(path, plan)
-    if args.against_running:
-        answer = _compared(args, path, loaded)
-        shown["reload"] = answer.get("reload")
-        text += f"\n{told(answer.get('reload') or {}, answer, restart=False)}"
-    _print(json.dumps(shown) if args.json else text)
+    if not args.json:
+        _print(_text(path, plan))
+    # Last: where no daemon answers, or its file is refused, that is an error of its own.
+    answer = _compared(args, path, loaded) if args.against_running else {}
+    reload = answer.get("reload") or {}
+    if args.json:
+        shown = {"ok": True, **asdict(plan), "warnings": warnings}
+        _print(json.dumps(shown | ({"reload": reload} if args.against_running else {})))
+    elif args.against_running:
+        _print(told(reload, answer, restart=False))
     return ExitCode.OK
 
 

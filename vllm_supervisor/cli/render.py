@@ -32,9 +32,22 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("last exit", last_exit(status)),
         ("retried", None if status.get("fail_why") else (status.get("last_exit") or {}).get("retry_why")),
         ("log", (status.get("log") or {}).get("detail")),
+        ("config", _config(status.get("config") or {})),
         ("evidence", (status.get("last_exit") or {}).get("bundle")),
     ]
     return "\n".join(f"{name:<10} {value}" for name, value in rows if value)
+
+
+def _config(config: Status) -> str | None:
+    """Say what of the configuration does not hold yet, and what is wrong with its file; that all is well is no news."""
+    refused = config.get("refused") or ()
+    waits = [
+        _prefixed("waits for a new engine: ", ", ".join(config.get("pending") or ()) or None),
+        _prefixed("waits for a new daemon: ", ", ".join(config.get("pending_daemon") or ()) or None),
+        _prefixed("reload refused: ", refused[0] if refused else None),
+        f"and {len(refused) - 1} more problems" if len(refused) > 1 else None,
+    ]
+    return _join(*waits, between="; ") or None
 
 
 def last_exit(status: Status) -> str | None:
