@@ -167,8 +167,9 @@ def broken(tmp_path: Path, content: bytes) -> None:
         (struct.pack("<Q", 5) + b"hello", "its header is no JSON"),
         (struct.pack("<Q", 9) + b'{"a": {}}', "its header has no data_offsets for 'a'"),
         (struct.pack("<Q", 31) + b'{"a": {"data_offsets":[0,100]}}', "100 bytes are missing at its end"),
+        (struct.pack("<Q", 29) + b'{"a": {"data_offsets":[9,1]}}', "its header has no sense in data_offsets for 'a'"),
     ],
-    ids=["empty", "short", "cut off", "huge", "list", "text", "no offsets", "data missing"],
+    ids=["empty", "short", "cut off", "huge", "list", "text", "no offsets", "data missing", "backwards"],
 )
 def test_a_broken_header_is_one_clear_line(tmp_path: Path, content: bytes, words: str) -> None:
     """It names the file, what is wrong, and that it should be downloaded again."""

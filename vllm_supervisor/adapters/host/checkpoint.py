@@ -99,7 +99,8 @@ def _weights(folder: Path, layers: int) -> tuple[int | None, int, str]:
         shards = [folder / name for name in sorted(wanted)]
     if shards and all(map(files.exists, shards)):
         sizes = [_tensors(shard, layers) for shard in shards]
-        return sum(size for size, _ in sizes), sum(draft for _, draft in sizes), "the headers of its safetensors"
+        loaded, draft = sum(size for size, _ in sizes), sum(draft for _, draft in sizes)
+        return loaded or None, draft, "the headers of its safetensors"
     if total is not None:
         return total, 0, f"{_INDEX}"
     others = [file for pattern in ("*.bin", "*.pt", "*.gguf") for file in folder.glob(pattern)]
@@ -118,6 +119,8 @@ def _tensors(shard: Path, layers: int) -> tuple[int, int]:
         offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(isinstance(at, int) for at in offsets):  # noqa: PLR2004
             raise BadInputError(str(shard), f"its header has no data_offsets for {name[:80]!r}", _AGAIN)
+        if not 0 <= offsets[0] <= offsets[1]:
+            raise BadInputError(str(shard), f"its header has no sense in data_offsets for {name[:80]!r}", _AGAIN)
         found = _DRAFT.search(name)
         later = found is not None and (found[1] is None or (0 < layers <= int(found[1])))
         sizes[later] += offsets[1] - offsets[0]

@@ -137,8 +137,3 @@ class Architecture:
     def recurrent(self) -> bool:
         """Whether some layer keeps a state of fixed size."""
         return any(cache.keeps is Keeps.STATE for cache in self.caches)
-
-    @property
-    def windowed(self) -> bool:
-        """Whether some layer forgets."""
-        return any(cache.keeps in (Keeps.SLIDING, Keeps.CHUNKED) for cache in self.caches)

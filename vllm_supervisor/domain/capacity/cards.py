@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from vllm_supervisor.domain.units import GIB
 
 _FP8 = (8, 9)
-_FP4 = (10, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,6 @@ class GpuModel:
     def fp8(self) -> bool:
         """Whether it computes in FP8: Ada, Hopper and later; MI300 and later."""
         return self.amd_fp8 if self.capability is None else self.capability >= _FP8
-
-    @property
-    def fp4(self) -> bool:
-        """Whether it computes in FP4: Blackwell."""
-        return self.capability is not None and self.capability >= _FP4
 
 
 def _gpu(name: str, gib: float, capability: tuple[int, int] | None, *, nvlink: bool = False) -> GpuModel:

@@ -120,7 +120,7 @@ def has_experts(fields: Fields, layers: int) -> Iterator[bool]:
     """Say of each layer whether it has experts instead of an MLP."""
     name = fields.text("model_type")
     first = fields.optional("first_k_dense_replace", "moe_layer_start_index") or 0
-    dense = set(fields.items("mlp_only_layers"))
+    dense = fields.places("mlp_only_layers")
     step = fields.count("decoder_sparse_step", "interleave_moe_layer_step", default=1)
     period, offset = fields.count("expert_layer_period", default=1), fields.optional("expert_layer_offset") or 0
     pattern = fields.text("hybrid_override_pattern")

@@ -40,8 +40,6 @@ class Family:
     sinks: bool = False
     gated_query: bool = False
     """The query projection also makes a gate."""
-    widths_of_heads: bool = True
-    """Whether `head_dim` is hidden size by heads where it is not given."""
     alternates: int = 0
     """Without `layer_types` and a pattern: every so many-th layer sees everything, the others a window."""
     windows_by_layer_types_only: bool = False
@@ -69,7 +67,7 @@ FAMILIES: dict[str, Family] = {
         (
             "llama", "mistral", "ministral", "ministral3", "mixtral", "granite", "granitemoe", "granitemoeshared",
             "smollm3", "exaone", "internlm3", "aquila", "yi", "baichuan", "arcee", "minicpm", "glm", "deepseek",
-            "llama4_text", "phimoe", "ernie4_5", "ernie4_5_moe", "apertus", "hunyuan_v1_moe", "lfm2_text",
+            "llama4_text", "phimoe", "ernie4_5", "ernie4_5_moe", "apertus", "hunyuan_v1_moe",
         ),
         _PLAIN,
     ),

@@ -71,6 +71,14 @@ class Fields:
         value = self.values.get(name)
         return tuple(value) if isinstance(value, list) else ()
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return the items of a list as texts."""
+        return tuple(str(item) for item in self.items(name))
+
+    def places(self, name: str) -> frozenset[int]:
+        """Return the numbers in a list."""
+        return frozenset(item for item in self.items(name) if isinstance(item, int))
+
 
 def _short(value: object) -> str:
     text = repr(value)

@@ -18,7 +18,6 @@ TYPES = (
     "int8_per_token_head", "int4_per_token_head", "nvfp4", *_DS_MLA,
 )  # fmt: skip
 """Values of `--kv-cache-dtype` whose size is known here."""
-_STEP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class Pool:
         """Return the longest request, up to `limit` tokens, that `budget` bytes hold; 0 where none."""
         usable, low, high = self.blocks(budget) - self.rules.reserved_blocks, 0, limit
         while low < high:
-            middle = (low + high + 1) // _STEP
+            middle = (low + high + 1) // 2
             low, high = (middle, high) if self.needed(middle) <= usable else (low, middle - 1)
         return low
 

@@ -16,8 +16,9 @@ def own_limit(fields: Fields) -> int | None:
     if not given:
         return None
     limit = fields.optional("model_max_length") or min(given)
-    rope = fields.part("rope_scaling").values or fields.part("rope_parameters").values
-    kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor")
+    rope = fields.part("rope_scaling")
+    rope = rope if rope.values else fields.part("rope_parameters")
+    kind, factor = rope.text("rope_type") or rope.text("type") or "default", rope.values.get("factor")
     if "gemma3" not in fields.text("model_type") and kind not in _SCALED_ALREADY and isinstance(factor, int | float):
         return int(limit * factor)
     return limit

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from vllm_supervisor.domain.capacity.architecture import Architecture
-from vllm_supervisor.domain.capacity.precision import LEAST
+from vllm_supervisor.domain.capacity.capability import LEAST
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model
 from vllm_supervisor.errors import BadInputError
 

@@ -1,7 +1,5 @@
 """What the layers of a model do with the tokens before: which layer sees everything, which a window, which a state."""
 
-from typing import Any
-
 from vllm_supervisor.domain.capacity.architecture import Cache, Keeps
 from vllm_supervisor.domain.capacity.families import Family, Shape
 from vllm_supervisor.domain.capacity.fields import Fields
@@ -78,10 +76,10 @@ def _hybrid(fields: Fields, name: str, layers: int) -> tuple[str, ...]:
         offset = 4 if offset is None else offset
         return tuple(Keeps.FULL if at % period == offset else Keeps.STATE for at in range(layers))
     if name == "bamba":
-        full = set(fields.items("attn_layer_indices"))
+        full = fields.places("attn_layer_indices")
         return tuple(Keeps.FULL if at in full else Keeps.STATE for at in range(layers))
     if name == "lfm2" and fields.has("full_attn_idxs"):
-        full = set(fields.items("full_attn_idxs"))
+        full = fields.places("full_attn_idxs")
         return tuple(Keeps.FULL if at in full else CONVOLUTION for at in range(layers))
     if listed := _listed(fields, layers):
         return listed
@@ -98,11 +96,11 @@ def _pattern(fields: Fields, layers: int) -> tuple[str, ...]:
 
 
 def _listed(fields: Fields, layers: int) -> tuple[str, ...]:
-    given: tuple[Any, ...] = fields.items("layer_types") or fields.items("layers_block_type")
+    given = fields.words("layer_types") or fields.words("layers_block_type")
     if not given:
         return ()
     if len(given) < layers or any(kind not in _NAMES for kind in given[:layers]):
-        odd = [str(kind) for kind in given[:layers] if kind not in _NAMES]
+        odd = [kind for kind in given[:layers] if kind not in _NAMES]
         why = f"its layer_types name {odd[0]!r}, which is not known" if odd else f"its layer_types are {len(given)}"
         raise BadInputError(fields.where, f"{why}, for {layers} layers", _REMEDY)
     return tuple(_NAMES[kind] for kind in given[:layers])

@@ -8,37 +8,11 @@ from typing import Any
 from vllm_supervisor.domain.capacity.architecture import Part
 from vllm_supervisor.errors import BadInputError
 
-LEAST = {
-    "awq": (7, 5),
-    "auto_awq": (7, 5),
-    "awq_marlin": (7, 5),
-    "bitsandbytes": (7, 0),
-    "compressed-tensors": (7, 0),
-    "deepspeedfp": (6, 0),
-    "experts_int8": (8, 0),
-    "fbgemm_fp8": (8, 0),
-    "fp8": (7, 5),
-    "fp_quant": (10, 0),
-    "gguf": (6, 0),
-    "gpt_oss_mxfp4": (8, 0),
-    "gptq": (6, 0),
-    "auto_gptq": (6, 0),
-    "gptq_marlin": (7, 5),
-    "inc": (6, 0),
-    "auto-round": (6, 0),
-    "modelopt": (8, 0),
-    "modelopt_fp4": (7, 5),
-    "modelopt_mxfp8": (8, 0),
-    "moe_wna16": (7, 0),
-    "mxfp4": (8, 0),
-    "quark": (7, 0),
-    "torchao": (7, 5),
-}
-"""Quantization method -> least compute capability: `get_min_capability` of vLLM 0.32; earlier versions ask for more."""
-
 LINEAR = frozenset({Part.ATTENTION, Part.KEY_VALUE, Part.LATENT, Part.MLP, Part.EXPERTS, Part.MIXER})
 """What quantization methods convert unless told otherwise. Embeddings, the head, norms and routers stay as they are."""
 _GROUP = 128
+_MOST = 1 << 20
+"""No group of numbers that share a scale is larger."""
 _CONVERTS_ON_LOAD = {"fp8": ("fp8", 8.0), "bitsandbytes": ("bitsandbytes", 4.5), "experts_int8": ("experts_int8", 8.0)}
 """`--quantization` that vLLM applies to a 16-bit checkpoint while it loads -> bits a parameter."""
 
@@ -67,7 +41,7 @@ def precision(config: Mapping[str, Any], where: str = "config.json") -> Precisio
     found = _quantization(config)
     if found is None:
         return Precision()
-    method = str(found.get("quant_method") or found.get("quantization", {}).get("quant_algo") or "").lower()
+    method = str(found.get("quant_method") or _part(found, "quantization").get("quant_algo") or "").lower()
     method = method.replace("compressed_tensors", "compressed-tensors").replace("_", "-") if method else ""
     read = _READERS.get(method)
     if read is None:
@@ -103,7 +77,7 @@ def weights_only(bits: float, group: int = _GROUP, *, zeros: bool = True) -> flo
 
 
 def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    for holder in (config, config.get("text_config") or {}):
+    for holder in (config, _part(config, "text_config")):
         for key in ("quantization_config", "compression_config"):
             found = holder.get(key)
             if isinstance(found, Mapping):
@@ -113,7 +87,8 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _fp8(found: Mapping[str, Any]) -> Precision:
     block = found.get("weight_block_size")
-    cells = block[0] * block[1] if isinstance(block, list) and len(block) == 2 else 0  # noqa: PLR2004 - rows, columns
+    square = isinstance(block, list) and len(block) == 2 and all(isinstance(side, int) and side > 0 for side in block)  # noqa: PLR2004 - rows, columns
+    cells = block[0] * block[1] if square and isinstance(block, list) else 0
     bits = 8 + 32 / cells if cells else 8.0
     label = f"FP8 in blocks of {block[0]}x{block[1]}" if cells and block else "FP8"
     return Precision("fp8", label, bits, LINEAR)
@@ -142,8 +117,7 @@ def _mxfp4(found: Mapping[str, Any]) -> Precision:
 
 
 def _modelopt(found: Mapping[str, Any]) -> Precision:
-    inner = found.get("quantization")
-    algorithm = str(found.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else "") or "")
+    algorithm = str(found.get("quant_algo") or _part(found, "quantization").get("quant_algo") or "")
     if "NVFP4" in algorithm.upper() or "FP4" in str(found.get("quant_method", "")).upper():
         return Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR)
     return Precision("modelopt", "FP8", 8.0, LINEAR)
@@ -160,8 +134,8 @@ def _bitsandbytes(found: Mapping[str, Any]) -> Precision:
 
 def _compressed(found: Mapping[str, Any]) -> Precision:
     """Read compressed-tensors; where groups differ, the widest counts."""
-    groups = found.get("config_groups")
-    read = [_group(group, str(found.get("format", ""))) for group in (groups or {}).values()] if groups else []
+    groups = _part(found, "config_groups").values()
+    read = [_group(group, str(found.get("format", ""))) for group in groups if isinstance(group, Mapping)]
     if not read:
         return Precision("compressed-tensors", "compressed-tensors", 16.0, frozenset())
     bits, label = max(read)
@@ -187,7 +161,7 @@ def _plain8(label: str, method: str) -> Precision:
 
 
 def _quark(found: Mapping[str, Any]) -> Precision:
-    weight = (found.get("global_quant_config") or {}).get("weight") or {}
+    weight = _part(found, "global_quant_config").get("weight") or {}
     weight = weight[0] if isinstance(weight, list) and weight else weight
     named = str(weight.get("dtype", "")) if isinstance(weight, Mapping) else ""
     if "fp4" in named or "int4" in named:
@@ -241,8 +215,7 @@ _EVERY_LAYER = re.compile(r"^(?:re:)?(?:\.\*|\*|\^|model\.layers\.(?:\\d\+|\*|\[
 def _ignored(found: Mapping[str, Any]) -> frozenset[Part]:
     """Return the parts that a checkpoint leaves as they are, as far as whole kinds of matrices are named."""
     names: list[str] = []
-    inner = found.get("quantization")
-    for holder in (found, inner if isinstance(inner, Mapping) else {}):
+    for holder in (found, _part(found, "quantization")):
         for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude"):  # noqa: E501 # fmt: skip
             value = holder.get(key)
             names += [str(name) for name in value] if isinstance(value, list) else []
@@ -259,10 +232,7 @@ def _quantizes_head(found: Mapping[str, Any]) -> bool:
 
 def _kv_dtype(found: Mapping[str, Any]) -> str | None:
     """Return the KV cache's type that the checkpoint asks for (ModelOpt's and compressed-tensors' own fields)."""
-    inner = found.get("quantization")
-    algorithm = found.get("kv_cache_quant_algo") or (
-        inner.get("kv_cache_quant_algo") if isinstance(inner, Mapping) else None
-    )
+    algorithm = found.get("kv_cache_quant_algo") or _part(found, "quantization").get("kv_cache_quant_algo")
     scheme = found.get("kv_cache_scheme")
     if isinstance(algorithm, str) and "FP8" in algorithm.upper():
         return "fp8"
@@ -274,6 +244,11 @@ def _kv_dtype(found: Mapping[str, Any]) -> str | None:
 def _number(found: Mapping[str, Any], *names: str, default: int) -> int:
     for name in names:
         value = found.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value <= _MOST:
             return value
     return default
+
+
+def _part(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = holder.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -14,6 +14,7 @@ from vllm_supervisor.errors import BadInputError
 MAX_LAYERS = 4096
 """More layers than any model has: a configuration that says so is nonsense, and would take memory to read."""
 _DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
+_REMEDY = "name a model's own, complete config.json"
 _INDEXER_SCALE = 4
 """Bytes of the scale that comes with each 128 elements of a sparse indexer's keys (FP8)."""
 
@@ -102,7 +103,7 @@ def _decoder(whole: Fields, text: Fields, kind: Family, architecture: str) -> Ar
 def _layers(text: Fields) -> int:
     layers = text.count("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     if layers > MAX_LAYERS:
-        raise BadInputError(text.where, f"num_hidden_layers is {layers}", "name a model's own, complete config.json")
+        raise BadInputError(text.where, f"num_hidden_layers is {layers}", _REMEDY)
     return layers
 
 
@@ -117,6 +118,8 @@ def _heads(text: Fields, kind: Family, hidden: int) -> counting.Heads:
         kv = 1 if text.flag("multi_query", default=True) else queries
     elif text.flag("multi_query") and kv is None:
         kv = 1
+    if not size:
+        raise BadInputError(text.where, f"hidden_size {hidden} makes no {queries} heads", _REMEDY)
     return counting.Heads(hidden, queries, kv or queries, size, text.optional("v_head_dim") or size)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vllm_supervisor.domain.capacity.precision import LEAST
+from vllm_supervisor.domain.capacity.capability import LEAST
 from vllm_supervisor.domain.doctor.cards import used
 from vllm_supervisor.domain.doctor.facts import Card, Facts, Model, ModelConfig, Unknown
 from vllm_supervisor.domain.doctor.finding import Finding, fail, ok, skip, warn
