@@ -132,12 +132,16 @@ def test_wait_without_a_daemon_ends_at_once(tmp_path: Path, capsys: pytest.Captu
         ("stop", [READY], [state("stopping", intent="down"), state("stopped", intent="down")]),
         ("stop", [state("failed")], [state("failed", intent="down"), state("stopped", intent="down")]),
         ("restart", [READY], [READY, READY, state("stopping"), state("ready", generation=4)]),
+        ("restart", [state("starting", pid=None)], [state("starting", pid=None), state("starting"), READY]),
     ],
 )
 def test_changes_are_waited_for(
     daemon: FakeDaemon, command: str, before: list[dict[str, object]], after: list[dict[str, object]]
 ) -> None:
-    """They return once it is done: a restart's `ready` is the next generation's, and an old `failed` is no news."""
+    """They return once it is done: a restart's `ready` is the next generation's, and an old `failed` is no news.
+
+    What has a number but was not launched when it was asked for is the next one.
+    """
     daemon.statuses = [*before, *after]
     assert main([command, "--reason", "why not", "--no-drain"]) == 0
     assert daemon.bodies == [{"reason": "why not", "drain": False}]

@@ -30,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     # Asked for before the request: its answer may come from before or after the new launch is numbered.
     generation = get_json(path, "/v1/status").get("generation") or 0
     status = post(path, f"/v1/{args.command}", {"reason": args.reason, "drain": args.drain})
+    if status.get("state") == "starting" and status.get("pid") is None:
+        # Numbered but not launched yet (a port that is taken, say): there is nothing to stop, and it is the next one.
+        generation = min(generation, status.get("generation", 0) - 1)
     if args.wait:
         status = wait_until(path, _Goal(args.command, generation), _Goal.WORDS[args.command], args.timeout)
     if args.json:

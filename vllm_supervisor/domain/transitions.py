@@ -122,7 +122,8 @@ def settle(state: State, now: float, policy: Policy, u: float) -> Result:
     if retry in HOPELESS:
         return fail(state, now, policy, told.removeprefix(": ") or f"the cause is {retry}")
     if counts and state.never_ready >= policy.never_ready_limit:
-        return fail(state, now, policy, f"{state.never_ready} starts in a row never got ready{told}")
+        starts = f"{state.never_ready} starts in a row" if state.never_ready > 1 else "the one start that is allowed"
+        return fail(state, now, policy, f"{starts} never got ready{told}")
     after, effects = enter(state, Phase.BACKOFF, now)
     began = now if state.ended_at is None else state.ended_at
     return replace(after, deadline=max(now, began + backoff_delay(state.failures, policy, u))), effects
