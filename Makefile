@@ -27,7 +27,7 @@ INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm fuzz soak coverage bench chaos lint fmt types lock install uninstall wheels completions clean
+.PHONY: help run test test-systemd test-vllm fuzz soak coverage bench bench-vllm chaos lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -84,6 +84,10 @@ soak: $(VENV)/.done $(DEV)/.done ## 1,000 restarts and 100,000 questions; SOAK=s
 	@SOAK_RESTARTS=$(if $(filter short,$(SOAK)),40,1000) $(DEV)/bin/python -m pytest -q -o timeout=900 \
 		tests/runtime/test_soak.py
 	@$(VENV)/bin/python -m tests.soak $(if $(filter short,$(SOAK)),--restarts 15 --queries 3000) $(ARGS)
+
+bench-vllm: $(VENV)/.done ## kill a real vLLM until it serves again: VLLM_BIN=... VLLM_TINY_MODEL=...
+	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) \
+		REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) $(VENV)/bin/python -m tests.bench.vllm $(ARGS)
 
 lint: $(DEV)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .

@@ -47,7 +47,7 @@ class Place:
 class Program:
     """A command, and how long a stop may wait before SIGKILL, seconds.
 
-    `launcher` and `arguments` are one command line; they are apart because our own configuration keeps them apart.
+    `launcher`, `model` and `arguments` are one command line; they are apart as our own configuration keeps them.
     `ours` is laid over our configuration of the engine.
     """
 
@@ -55,10 +55,12 @@ class Program:
     port: int = 8000
     grace: float = 2.0
     ours: dict[str, object] = field(default_factory=dict)
+    model: str = "demo/model"
+    arguments: tuple[str, ...] = ()
 
     @property
     def argv(self) -> list[str]:
-        return [*self.launcher, "demo/model", "--host", "127.0.0.1", "--port", str(self.port)]
+        return [*self.launcher, self.model, "--host", "127.0.0.1", "--port", str(self.port), *self.arguments]
 
 
 class Beacon:

@@ -54,6 +54,11 @@ class Systemd:
     def missing(self) -> str | None:
         return None if self._container else self._why
 
+    def command(self, *command: str) -> list[str]:
+        """Return a command that runs where the units run."""
+        assert self._container is not None
+        return self._container.command(*command)
+
     def version(self) -> str:
         return quiet(["systemctl", "--version"]).split("\n")[0].removeprefix("systemd ").split(" ")[0]
 
