@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from vllm_supervisor.adapters.http1 import Limits
 from vllm_supervisor.ports import Request, Response
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_AND_CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -89,6 +91,26 @@ def test_many_clients_at_once_are_all_answered(tmp_path: Path, loop: str) -> Non
             client.sendall(b"GET /%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % number)
         for number, client in enumerate(clients):
             assert b'"path": "/%d"' % number in read_all(client)
+
+
+def test_clients_who_have_asked_are_not_cut_for_those_behind_them(tmp_path: Path, loop: str) -> None:
+    """Room is made by those who had time to ask and did not; nobody loses a request that was only not yet read."""
+    queued = threading.Event()
+
+    async def handler(request: Request) -> Response:
+        if request.path == "/block":
+            queued.wait(20)  # the loop stands still, as on a host without a free processor
+        return await echo(request)
+
+    with (
+        running(tmp_path, handler, loop=loop, limits=Limits(connections=8)) as lab,
+        crowd(lab, 1, b"GET /block HTTP/1.1\r\nHost: x\r\n\r\n"),
+        crowd(lab, 7, b"GET / HTT"),
+        crowd(lab, 100, GET_AND_CLOSE) as clients,
+    ):
+        queued.set()
+        answers = [read_all(client) for client in clients]
+        assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * len(clients)
 
 
 def test_where_all_are_busy_the_next_is_told_at_once(tmp_path: Path, loop: str) -> None:

@@ -68,7 +68,7 @@ async def _hurry(path: str, tally: _Tally, until: float) -> None:
     while time.monotonic() < until:
         begun = time.perf_counter()
         try:
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await _connected(path)
             writer.write(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             answer = await reader.read()
             writer.close()
@@ -85,10 +85,19 @@ async def _hurry(path: str, tally: _Tally, until: float) -> None:
             tally.broken += 1
 
 
+async def _connected(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect as a blocking client does: where the queue is full it waits."""
+    while True:
+        try:
+            return await asyncio.open_unix_connection(path)
+        except BlockingIOError:
+            await asyncio.sleep(0.02)
+
+
 async def _dawdle(path: str, tally: _Tally, until: float) -> None:
     while time.monotonic() < until:
         with contextlib.suppress(OSError, TimeoutError):
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await _connected(path)
             writer.write(b"GET /v1/status HTTP/1.1\r\nHo")
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 await reader.read()

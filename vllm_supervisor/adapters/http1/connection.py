@@ -6,6 +6,9 @@ own; whatever goes wrong in one ends there.
 """
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections.abc import AsyncIterator, Coroutine
 from enum import IntEnum
 from typing import Any, Protocol, cast
@@ -80,6 +83,17 @@ class Connection(asyncio.Protocol):
         self._ending = False
         """The stream is to end where it is."""
         self._cut = False
+
+    @property
+    def unread(self) -> bool:
+        """Whether the client has sent what the loop has had no turn to read yet."""
+        if self._transport is None:
+            return not self._cut
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.fileno() < 0:
+            return False
+        waiting = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(waiting, sys.byteorder) > 0
 
     # --- what asyncio tells
 

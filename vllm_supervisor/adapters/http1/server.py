@@ -17,6 +17,9 @@ from vllm_supervisor.ports import Handler, Peer, Request
 
 _ACCEPT_BATCH = 16
 _ACCEPT_BACKOFF = 0.1
+_TIME_TO_ASK = 0.005
+"""What a new client has, before it may be cut to make room for others."""
+_TURN = 0.002
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -104,6 +107,10 @@ class _Server:
     def _accept(self, listener: socket.socket) -> None:
         # A batch, so that a flood of connections leaves the loop time for those it has.
         for _ in range(_ACCEPT_BATCH):
+            if self._crowded():
+                # They wait in the kernel's queue: a newcomer let in now would cost somebody a request not yet read.
+                self._pause(listener, _TURN)
+                return
             try:
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -128,11 +135,18 @@ class _Server:
         return True
 
     def _back_off(self, listener: socket.socket, error: OSError) -> None:
-        self.loop.remove_reader(listener)
-        self._backoffs[listener] = self.loop.call_later(
-            _ACCEPT_BACKOFF, self.loop.add_reader, listener, self._accept, listener
-        )
+        self._pause(listener, _ACCEPT_BACKOFF)
         self.failed(None, error)
+
+    def _pause(self, listener: socket.socket, seconds: float) -> None:
+        self.loop.remove_reader(listener)
+        self._backoffs[listener] = self.loop.call_later(seconds, self.loop.add_reader, listener, self._accept, listener)
+
+    def _crowded(self) -> bool:
+        """Tell whether there is no room now, but will be: who was let in has not yet had time to ask."""
+        if len(self._connections) < self.limits.connections:
+            return False
+        return not self._candidates() and any(each.standing is not Standing.BUSY for each in self._connections)
 
     def _admit(self, sock: socket.socket) -> None:
         if len(self._connections) >= self.limits.connections and not self._evict():
@@ -158,13 +172,23 @@ class _Server:
             self.drop(connection)
 
     def _evict(self) -> bool:
-        candidates = [each for each in self._connections if each.standing is not Standing.BUSY]
+        candidates = self._candidates()
         if not candidates:
             return False
         loser = min(candidates, key=lambda each: (each.standing, each.since))
         loser.cut()
         self.drop(loser)
         return True
+
+    def _candidates(self) -> list[Connection]:
+        """Return those who may be cut to make room: they are not being answered, and are not about to be."""
+        asked_by = self.loop.time() - _TIME_TO_ASK
+        return [
+            each
+            for each in self._connections
+            if each.standing is not Standing.BUSY
+            and (each.standing is not Standing.READING or (each.since <= asked_by and not each.unread))
+        ]
 
     def drop(self, connection: "Connection") -> None:
         self._connections.discard(connection)
