@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 DEV := .venv-dev
+MUTATE := .venv-mutate
 # What is compared with, in an environment of its own.
 BENCH := .venv-bench
 RUN := $(VENV)/bin/vllm-supervisor
@@ -27,7 +28,7 @@ INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
-.PHONY: help run test test-systemd test-vllm fuzz soak coverage bench bench-vllm chaos lint fmt types lock install uninstall wheels completions clean
+.PHONY: help run test test-systemd test-vllm fuzz soak coverage mutate bench bench-vllm chaos lint fmt types lock install uninstall wheels completions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -60,6 +61,16 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
+
+$(MUTATE)/.done: requirements-mutate.txt
+	@echo "setting up $(MUTATE)"
+	@$(PYTHON) -m venv $(MUTATE)
+	@$(MUTATE)/bin/pip install $(PIP_FLAGS) --require-hashes -r requirements-mutate.txt
+	@touch $@
+
+mutate: $(MUTATE)/.done ## mutate domain/ and list what its tests do not notice (an hour): ARGS='vllm_supervisor.domain.machine*'
+	@HYPOTHESIS_PROFILE=mutate PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" mutmut run $(ARGS)
+	@PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" mutmut results
 
 coverage: $(DEV)/.done ## branch coverage of the tests of `make test`, daemons included (slower than these)
 	@$(DEV)/bin/coverage erase
@@ -104,6 +115,7 @@ fmt: $(DEV)/.done ## format
 lock: ## pin dependencies with hashes (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements-dev.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group mutate pyproject.toml -o requirements-mutate.txt
 
 install: ## install for this host: PREFIX=/usr SYSCONFDIR=/etc DESTDIR= PYTHON=/usr/bin/python3 PIP_FLAGS=
 	@$(INSTALL) install

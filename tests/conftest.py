@@ -16,6 +16,16 @@ settings.register_profile(
 settings.register_profile(
     "long", max_examples=5000, stateful_step_count=100, deadline=None, phases=_PHASES, print_blob=True
 )
+# Few, the same each time, and without shrinking: of a mutant it matters only that something fails.
+settings.register_profile(
+    "mutate",
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    derandomize=True,
+    database=None,
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -62,6 +62,24 @@ def test_a_longer_limit_holds_for_the_start_under_way() -> None:
     assert retimed(unlimited, replace(POLICY, startup_timeout=None), POLICY) == state
 
 
+def test_a_start_is_timed_from_its_launch_and_not_from_its_checks() -> None:
+    """The checks before a launch may have waited for a GPU."""
+    state = replace(situation("starting"), launched_at=NOW + 50.0)
+    assert retimed(state, POLICY, replace(POLICY, startup_timeout=100.0)).deadline == NOW + 150.0
+
+
+def test_forgiveness_comes_when_the_new_policy_says() -> None:
+    """Of an engine that is ready after failures; without any there is nothing to forgive."""
+    state = replace(situation("ready"), failures=1, deadline=NOW + POLICY.healthy_reset)
+    assert retimed(state, POLICY, replace(POLICY, healthy_reset=60.0)).deadline == NOW + 60.0
+    assert retimed(situation("ready"), POLICY, replace(POLICY, healthy_reset=60.0)).deadline is None
+
+
+def test_a_failed_engine_is_tried_again_however_soon_that_is_wanted() -> None:
+    """`retry_failed_every` below a second counts; only 0 means never."""
+    assert retimed(situation("failed"), POLICY, replace(POLICY, retry_failed_every=0.5)).deadline == NOW + 0.5
+
+
 def test_a_lower_threshold_does_not_itself_make_unhealthy() -> None:
     """Failures so far count, and it takes a probe to be unhealthy."""
     state = go(situation("ready"), probed(Outcome.TIMEOUT), probed(Outcome.TIMEOUT))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.domain.situations import (
+    BLOCKER,
     NOW,
     POLICY,
     TIMED_OUT,
@@ -28,6 +29,7 @@ from vllm_supervisor.domain.messages import (
     DeadlinePassed,
     Event,
     PolicyChanged,
+    Probed,
     Quit,
     Record,
     RestartAsked,
@@ -35,7 +37,7 @@ from vllm_supervisor.domain.messages import (
     Signal,
     StopAsked,
 )
-from vllm_supervisor.domain.model import Cause, Intent, Outcome, Phase, Sig, State
+from vllm_supervisor.domain.model import Cause, Intent, Outcome, Phase, Policy, Sig, State
 
 DIES = (leader_exited, group_empty)
 DIES_STARTING = (cleared, spawned, *DIES)
@@ -172,6 +174,22 @@ def test_why_nothing_is_done_is_told(trouble: tuple[Word | Event, ...]) -> None:
     _, effects = step(state, event, NOW, never, 0.5)
     (record,) = (effect for effect in effects if isinstance(effect, Record))
     assert record.detail.endswith("; left running, because restart.enabled is false")
+
+
+def told(state: State, *words: Word | Event, policy: Policy = POLICY) -> list[str]:
+    """Return what the transitions say that the last of `words` makes."""
+    state = go(state, *words[:-1], policy=policy)
+    event = words[-1](state) if callable(words[-1]) else words[-1]
+    return [effect.detail for effect in step(state, event, NOW, policy, 0.5)[1] if isinstance(effect, Record)]
+
+
+def test_transitions_say_why() -> None:
+    """The reason of an unhealthy engine, of a launch that is blocked, and of a stop that waits."""
+    late = Probed(1, Outcome.TIMEOUT, 10.0, "no answer within 10 s")
+    assert told(situation("ready"), *TIMED_OUT[1:], late) == ["no answer within 10 s"]
+    assert told(situation("clearing"), blocked) == [BLOCKER.why]
+    assert told(situation("ready"), StopAsked()) == ["draining"]
+    assert told(situation("ready"), StopAsked(), policy=replace(POLICY, drain_timeout=0.5)) == ["draining"]
 
 
 def test_an_unhealthy_engine_that_was_left_running_gets_ready_again() -> None:
