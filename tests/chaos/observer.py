@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,9 @@ class Observer:
             # The kernel's own timeout: with Python's, a connect to a full backlog fails at once instead of waiting.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
             client.connect(self._socket)
-            client.sendall(b"GET /v1/status HTTP/1.0\r\nHost: observer\r\n\r\n")
+            # A daemon without room answers before it is asked, and closes: the answer is there to be read.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                client.sendall(b"GET /v1/status HTTP/1.0\r\nHost: observer\r\n\r\n")
             return _receive(client, deadline)
 
     def _health(self, _: float) -> sight.Health:

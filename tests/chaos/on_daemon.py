@@ -1,5 +1,6 @@
 """Faults of the daemon itself: signals, deaths, a second one, a configuration that is garbage."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from random import Random
 from tests.chaos.fault import Faults, pause
 from tests.chaos.world import World
 from tests.rig import COMMAND
+from vllm_supervisor.cli.main import COMMANDS
 
 FAULTS = Faults()
 _ENDS_WITHIN = 45.0
@@ -117,3 +119,25 @@ def _garbage(world: World, random: Random) -> Iterator[None]:
     pause(max(0.0, random.uniform(0, 0.5) - (time.monotonic() - before)))
     yield
     path.write_text(good)
+
+
+def _no_reload(_: World) -> str:
+    return "" if "reload" in COMMANDS else "this version cannot reload"
+
+
+@FAULTS("the configuration changes, and is reloaded again and again", impossible=_no_reload)
+def _reloaded(world: World, random: Random) -> Iterator[None]:
+    path = world.folder / "config.yaml"
+    good = path.read_text()
+    for _ in range(random.randrange(2, 8)):
+        changed = json.loads(good)
+        changed["engine"]["vllm"]["concurrency"] = random.randrange(1, 64)
+        path.write_text(json.dumps(changed))
+        if random.random() < 0.5:
+            world.rig.send(signal.SIGHUP)
+        else:
+            with suppress(OSError, ValueError, IndexError):
+                world.rig.request("POST", "/v1/reload", {}, timeout=5)
+    path.write_text(good)
+    world.rig.send(signal.SIGHUP)
+    yield

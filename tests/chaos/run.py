@@ -73,7 +73,8 @@ class Run:
         self._plan = plan
         self._outcome = Outcome()
         self._began = time.monotonic()
-        self._numbers = list(plan.only or range(plan.faults))
+        self._numbers = [*reversed(plan.only or range(plan.faults))]
+        """Numbers of the attacks to come, the next one last. Some have two faults: not all of them may be needed."""
         self._grounds = inspect(plan.folder, namespaces=plan.namespaces)
 
     def run(self) -> Outcome:
@@ -89,7 +90,8 @@ class Run:
     def _over(self) -> bool:
         seconds = self._plan.seconds
         late = seconds is not None and time.monotonic() - self._began > seconds
-        return late or len(self._outcome.broken) >= _ENOUGH
+        enough = sum(self._outcome.done.values()) >= self._plan.faults
+        return late or enough or len(self._outcome.broken) >= _ENOUGH
 
     def _round(self, folder: Path) -> None:
         judge = Judge()
@@ -100,7 +102,7 @@ class Run:
             for _ in range(_A_ROUND):
                 if not self._numbers or self._over():
                     break
-                attack = Attack.planned(self._plan.seed, self._numbers.pop(0))
+                attack = Attack.planned(self._plan.seed, self._numbers.pop())
                 what = str(attack)
                 self._attack(world, attack)
                 self._take(judge, what)
@@ -120,9 +122,11 @@ class Run:
             self._outcome.slowest = max(self._outcome.slowest, judge.slowest)
 
     def _take(self, judge: Judge, what: str) -> None:
-        for broken in judge.broken:
+        self._outcome.broken += [(what, broken) for broken in judge.broken]
+        for broken in judge.broken[:_ENOUGH]:
             print(f"BROKEN  {broken.promise}: {broken.detail}\n        by {what}", flush=True)
-            self._outcome.broken.append((what, broken))
+        if len(judge.broken) > _ENOUGH:
+            print(f"        and {len(judge.broken) - _ENOUGH} times more", flush=True)
         judge.broken.clear()
 
     def _attack(self, world: World, attack: Attack) -> None:
@@ -161,6 +165,13 @@ def run(plan: Plan) -> int:
     total = sum(outcome.done.values())
     print(f"seed {plan.seed}: {total} faults of {len(outcome.done)} kinds, {len(outcome.broken)} promises broken")
     if plan.json is not None:
-        broken = [{"attack": what, **asdict(each)} for what, each in outcome.broken]
-        plan.json.write_text(json.dumps({**asdict(outcome), "broken": broken, "seed": plan.seed}, indent=1))
+        told = {
+            "seed": plan.seed,
+            "done": outcome.done,
+            "skipped": outcome.skipped,
+            "counts": outcome.counts,
+            "slowest_answer_s": outcome.slowest,
+            "broken": [{"attack": what, **asdict(each)} for what, each in outcome.broken],
+        }
+        plan.json.write_text(json.dumps(told, indent=1))
     return 1 if outcome.broken else 0
