@@ -302,3 +302,53 @@ def test_running_out_of_descriptors_is_survived(tmp_path: Path, loop: str) -> No
             child.stdin.close()
         assert float(child.stdout.readline()) < 10
     assert child.returncode == 0
+
+
+BEREFT = """
+import asyncio, os, resource, sys, time
+from pathlib import Path
+from tests.adapters.http1_lab import running
+
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+def allow(count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+def wait_failure(lab):
+    told = len(lab.failed)
+    print("ask", flush=True)
+    while len(lab.failed) <= told:
+        time.sleep(0.005)
+
+with running(Path(sys.argv[1]), loop=sys.argv[2]) as lab:
+    allow(3)
+    wait_failure(lab)
+    allow(200)
+    others = [os.open(sys.executable, os.O_RDONLY) for _ in range(40)]
+    allow(3)
+    wait_failure(lab)
+    allow(200)
+    same = [os.fstat(fd).st_ino for fd in others if os.path.exists(f"/proc/self/fd/{fd}")]
+    print(len(same), len(set(same)), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_without_any_descriptor_nobody_elses_is_closed(tmp_path: Path, loop: str) -> None:
+    """Where even the spare descriptor is lost, its number may be somebody else's next: that one stays open."""
+    command = [sys.executable, "-c", BEREFT, str(tmp_path), loop]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as child:
+        assert child.stdout
+        assert child.stdin
+        lab = Lab(str(tmp_path / "s"))
+        clients = []
+        for _ in range(2):
+            assert child.stdout.readline() == "ask\n"
+            clients.append(lab.connect())
+        assert child.stdout.readline() == "40 1\n"
+        assert lab.get().status == 200
+        for client in clients:
+            client.close()
+        child.stdin.close()
+    assert child.returncode == 0

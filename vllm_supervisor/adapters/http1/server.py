@@ -16,7 +16,8 @@ from vllm_supervisor.adapters.http1.messages import DEFAULT_LIMITS, Limits, erro
 from vllm_supervisor.ports import Handler, Peer, Request
 
 _ACCEPT_BATCH = 16
-_ACCEPT_BACKOFF = 0.1
+_ACCEPT_BACKOFF = 0.03
+"""Seconds without accepting after a failure. Whoever waits meanwhile shall have an answer within 0.1 s all the same."""
 _TIME_TO_ASK = 0.005
 """What a new client has, before it may be cut to make room for others."""
 _TURN = 0.002
@@ -74,7 +75,9 @@ class _Server:
         self._listeners: list[socket.socket] = []
         self._backoffs: dict[socket.socket, asyncio.TimerHandle] = {}
         self._empty = asyncio.Event()
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare: int | None = None
+        """A descriptor to let go of when there is no other; None where even that one could not be had again."""
+        self._keep_spare()
 
     def open(self, listeners: Sequence[socket.socket]) -> None:
         for listener in listeners:
@@ -87,7 +90,7 @@ class _Server:
             self.loop.remove_reader(listener)
         for backoff in self._backoffs.values():
             backoff.cancel()
-        os.close(self._spare)
+        self._let_spare_go()
 
     async def drain(self) -> None:
         self.draining = True
@@ -124,15 +127,26 @@ class _Server:
     def _accept_with_spare(self, listener: socket.socket) -> bool:
         """Answer one client although descriptors ran out: it would wait in the backlog, and the loop would spin."""
         self._evict()
-        os.close(self._spare)
+        self._let_spare_go()
         try:
             sock, _address = listener.accept()
             _turn_away(sock)
         except OSError:
             return False
         finally:
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._keep_spare()
         return True
+
+    def _keep_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # another thread was faster, or the limit was lowered: until next time
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _let_spare_go(self) -> None:
+        # Forgotten first: by the next time its number may be somebody else's, whose descriptor must not be closed.
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            os.close(spare)
 
     def _back_off(self, listener: socket.socket, error: OSError) -> None:
         self._pause(listener, _ACCEPT_BACKOFF)
@@ -149,6 +163,7 @@ class _Server:
         return not self._candidates() and any(each.standing is not Standing.BUSY for each in self._connections)
 
     def _admit(self, sock: socket.socket) -> None:
+        self._keep_spare()
         if len(self._connections) >= self.limits.connections and not self._evict():
             _turn_away(sock)
             return
