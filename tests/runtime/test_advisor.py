@@ -1,6 +1,7 @@
 """What the daemon keeps of its looks, and what it says of them, in virtual time."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -27,8 +28,13 @@ BUSY = EngineMetrics(running=32, waiting=0, kv_cache_usage=0.4, generation_token
 SETTING = Setting(concurrency=32, configured=32)
 
 
+def first() -> int:
+    """Return the generation of an engine that stays."""
+    return 1
+
+
 def told(advisor: Advisor) -> dict[str, Any]:
-    found = advisor.told()
+    found = advisor.told(1)
     assert found is not None
     return found
 
@@ -38,7 +44,7 @@ def fed(client: FakeClient, seconds: float, metrics: EngineMetrics = BUSY, setti
     at = [anyio.current_time() - seconds]
     advisor = Advisor(client, setting, lambda: at[0])
     while at[0] <= anyio.current_time():
-        advisor.see(replace(metrics, generation_tokens=100 * at[0], prompt_tokens=100 * at[0]))
+        advisor.see(1, replace(metrics, generation_tokens=100 * at[0], prompt_tokens=100 * at[0]))
         at[0] += 5
     advisor._now = anyio.current_time
     return advisor
@@ -68,31 +74,71 @@ def advice_in_status(house: House) -> dict[str, Any] | None:
 async def test_nothing_is_said_before_there_are_figures() -> None:
     """Without a sample, or an engine that shows none, there is no advice; the metric says what is configured."""
     advisor = Advisor(build().client, SETTING, anyio.current_time)
-    assert advisor.told() is None
-    advisor.see(None)
-    advisor.see(EngineMetrics())
-    advisor.see(replace(BUSY, asleep=True))
-    assert advisor.told() is None
-    assert advisor.recommended == 32
+    assert advisor.told(1) is None
+    advisor.see(1, None)
+    advisor.see(1, EngineMetrics())
+    advisor.see(1, replace(BUSY, asleep=True))
+    assert advisor.told(1) is None
+    assert advisor.recommended(1) == 32
 
 
 async def test_the_metric_keeps_the_last_advice_that_is_trusted() -> None:
     """64 by the load; idle afterwards, it stays."""
     advisor = fed(build().client, 60)
-    assert (told(advisor)["target_concurrency"], advisor.recommended) == (64, 64)
+    assert (told(advisor)["target_concurrency"], advisor.recommended(1)) == (64, 64)
     for _ in range(20):
         await anyio.sleep(5)
-        advisor.see(replace(BUSY, running=0, kv_cache_usage=0.0))
+        advisor.see(1, replace(BUSY, running=0, kv_cache_usage=0.0))
     assert told(advisor)["verdict"] == "no_load"
-    assert advisor.recommended == 64
+    assert advisor.recommended(1) == 64
 
 
 async def test_old_figures_say_nothing_of_now() -> None:
     """Half a minute without a look ends the advice."""
     advisor = fed(build().client, 60)
-    assert advisor.told()
+    assert advisor.told(1)
     await anyio.sleep(31)
-    assert advisor.told() is None
+    assert advisor.told(1) is None
+
+
+async def test_another_engine_is_not_judged_by_the_one_before(house: House) -> None:
+    """After a restart nothing is said, and what is configured recommended, until the new one was looked at.
+
+    Its own looks alone make the verdict, and its own pace is shown; the levels of before stay known, as the knee shows.
+    """
+    advisor = fed(house.client, 60)
+    assert (told(advisor)["verdict"], advisor.recommended(1)) == ("client_bound", 64)
+    await anyio.sleep(5)
+    assert (advisor.told(2), advisor.recommended(2)) == (None, 32)
+    crowded = replace(BUSY, running=10, waiting=10, kv_cache_usage=0.99)
+    for tick in range(12):
+        advisor.see(2, replace(crowded, generation_tokens=500 * tick))
+        await anyio.sleep(5)
+    advisor.see(1, BUSY)
+    brief = advisor.told(2)
+    assert brief is not None
+    assert (brief["verdict"], brief["current_concurrency"], advisor.recommended(2)) == ("memory_bound", 10, 8)
+    house.client.metrics_is = replace(crowded, generation_tokens=6000)
+    answer = await advisor.ask(lambda: 2, None, None)
+    advice, now = answer["advice"], answer["now"]
+    assert isinstance(advice, dict)
+    assert isinstance(now, dict)
+    assert (advice["figures"]["window_s"], advice["knee"]["at"]) == (60, 20)
+    assert now["generation_tokens_per_s"] == 100
+    advisor.see(3, BUSY)
+    newest = advisor._latest()
+    assert newest is not None
+    assert newest["generation_tokens_per_s"] is None
+
+
+async def test_a_restart_while_it_is_looked_at_is_no_data(house: House) -> None:
+    """The answer says so at once, whatever is known of either."""
+    house.client.metrics_is = BUSY
+    advisor = Advisor(house.client, SETTING, anyio.current_time)
+    began = anyio.current_time()
+    answer = await advisor.ask(lambda: 1 if anyio.current_time() < began + 3 else 2, 60, None)
+    assert (answer["advice"], answer["why"]) == (None, "the engine was restarted meanwhile")
+    assert anyio.current_time() - began < 10
 
 
 async def test_a_window_that_was_watched_is_answered_at_once(house: House) -> None:
@@ -100,7 +146,7 @@ async def test_a_window_that_was_watched_is_answered_at_once(house: House) -> No
     house.client.metrics_is = replace(BUSY, max_concurrency=50.0, generation_tokens=1e9, prompt_tokens=1e9)
     advisor = fed(house.client, 60)
     began = anyio.current_time()
-    answer = await advisor.ask(30, None)
+    answer = await advisor.ask(first, 30, None)
     assert anyio.current_time() == began
     advice, now = answer["advice"], answer["now"]
     assert isinstance(advice, dict)
@@ -114,7 +160,7 @@ async def test_a_window_that_was_not_is_looked_at(house: House) -> None:
     house.client.metrics_is = replace(BUSY, running=5, kv_cache_usage=0.01)
     advisor = Advisor(house.client, Setting(), anyio.current_time)
     began = anyio.current_time()
-    answer = await advisor.ask(10, 5)
+    answer = await advisor.ask(first, 10, 5)
     assert 9 <= anyio.current_time() - began <= 11
     advice = answer["advice"]
     assert isinstance(advice, dict)
@@ -132,9 +178,9 @@ async def test_a_command_learns_how_busy_the_gpus_are(house: House) -> None:
         return 0.97
 
     advisor = Advisor(house.client, SETTING, anyio.current_time, busy)
-    advisor.see(BUSY)
+    advisor.see(1, BUSY)
     assert asked == []
-    advice = (await advisor.ask(10, None))["advice"]
+    advice = (await advisor.ask(first, 10, None))["advice"]
     assert isinstance(advice, dict)
     assert advice["figures"]["gpu_utilization"] == 0.97
     assert "GPU utilization 97%" in advice["evidence"]
@@ -144,7 +190,7 @@ async def test_an_engine_without_figures_is_no_data(house: House) -> None:
     """The answer says why, after the stretch, and does not go on for ever."""
     house.client.metrics_is = EngineMetrics()
     with anyio.fail_after(70):
-        answer = await Advisor(house.client, Setting(), anyio.current_time).ask(None, None)
+        answer = await Advisor(house.client, Setting(), anyio.current_time).ask(first, None, None)
     assert answer["advice"] is None
     assert "disable-log-stats" in str(answer["why"])
 
@@ -166,7 +212,7 @@ async def no_reload(asked: ReloadAsked) -> Reloaded:
 
 def api_of(house: House) -> Api:
     advisor = Advisor(house.client, SETTING, anyio.current_time)
-    return Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", no_reload, advisor.ask)
+    return Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", no_reload, partial(advisor.ask, first))
 
 
 @pytest.mark.parametrize("query", [{"window": "0"}, {"window": "x"}, {"window": "nan"}, {"concurrency": "-1"}])

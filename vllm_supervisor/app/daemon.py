@@ -229,7 +229,7 @@ class Daemon:
         self._reloader = Reloader(supervisor, plan, self._hands(clock))
         log = CurrentLog(lambda: self._kit.log_reader)
         exposition = partial(self._exposition, supervisor, clock)
-        self._api = Api(supervisor, recorder, log, exposition, self._reloader.reload, self._advise)
+        self._api = Api(supervisor, recorder, log, exposition, self._reloader.reload, partial(self._advise, supervisor))
         self._api.admit(_admins(plan))
         return supervisor, self._api
 
@@ -238,12 +238,12 @@ class Daemon:
         figures.described(spec.model, spec.revision, facts.described.version if facts.described else None)
         figures.started_so_far(facts.moved.ratio if facts.moved else 0.0)
         at = clock.wall() - (clock.now() - facts.watched.stepped_at) if facts.watched else None
-        figures.recommended(self._kit.advisor.recommended)
+        figures.recommended(self._kit.advisor.recommended(supervisor.state.generation))
         figures.progressed(at, facts.watched.canary if facts.watched else None)
         return figures.exposition(clock.now())
 
-    async def _advise(self, window: float | None, concurrency: int | None) -> dict[str, object]:
-        return await self._kit.advisor.ask(window, concurrency)
+    async def _advise(self, supervisor: Supervisor, window: float | None, concurrency: int | None) -> dict[str, object]:
+        return await self._kit.advisor.ask(lambda: supervisor.state.generation, window, concurrency)
 
     # --- reloads
 

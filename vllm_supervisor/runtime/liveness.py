@@ -51,7 +51,7 @@ class LivenessWatch:
 
     `now` is the daemon's monotonic clock. A look at `/metrics` may take `look_timeout` seconds, longer than a health
     probe: a saturated API server that is slow to write its figures must not be taken for a silent engine. `count` is
-    told of each canary that ended, `seen` of each look.
+    told of each canary that ended, `seen` of each look, with the generation.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LivenessWatch:
         look_timeout: float,
         evidence: EvidenceCollector | None = None,
         count: Callable[[Outcome, float], None] | None = None,
-        seen: Callable[[EngineMetrics | None], None] | None = None,
+        seen: Callable[[int, EngineMetrics | None], None] | None = None,
     ) -> None:
         self.client = client
         self.limits = limits
@@ -128,7 +128,7 @@ class _Round:
         scrape = await self._client.scrape(self._watch.look_timeout)
         self._post(Looked(self._engine.generation, scrape.metrics))
         if self._watch.seen is not None:
-            self._watch.seen(scrape.metrics)
+            self._watch.seen(self._engine.generation, scrape.metrics)
         if scrape.outcome is not Outcome.UNKNOWN:  # our own failure to ask says nothing
             self._series = looked(self._series, scrape, begun, self._now())
         if load_due(self._series, self._limits, self._now()):

@@ -118,7 +118,8 @@ class Supervisor:
     def status(self) -> Json:
         """Return the object of `GET /v1/status`, as of now."""
         ready = self._state.phase is Phase.READY
-        advice = self._outfit.companions.advice() if ready and self._outfit.companions.advice is not None else None
+        advise = self._outfit.companions.advice
+        advice = advise(self._state.generation) if ready and advise is not None else None
         return status(self._state, self._facts, self.spec, self._clock.now(), advice)
 
     def models(self) -> list[tuple[str, str]]:

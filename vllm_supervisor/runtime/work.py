@@ -33,8 +33,8 @@ class Companions:
     """Once the last member is gone, and before anything is launched: what the end says (`Judged`)."""
     accompany: Callable[[Engine, Post], Awaitable[None]] | None = None
     """For as long as the leader lives: notes of what the engine uses."""
-    advice: Callable[[], Mapping[str, object] | None] | None = None
-    """What the status says on concurrency while ready."""
+    advice: Callable[[int], Mapping[str, object] | None] | None = None
+    """What the status says on concurrency while that generation is ready."""
     clear_ground: Callable[[Post], Awaitable[Blocker | None]] | None = None
     """Before a launch: waits for what the engine before still holds, and returns what stands in the way."""
 

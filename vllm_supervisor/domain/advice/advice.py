@@ -84,11 +84,12 @@ class Advice:
 
 
 def advise(samples: Sequence[Sample], setting: Setting, *, window: float = WINDOW) -> Advice | None:
-    """Judge the last `window` seconds of `samples`, all of which are the history; None with too few to judge.
+    """Judge the last `window` seconds of the last generation in `samples`; None with too few of it to judge.
 
-    Samples are in order of time.
+    Samples are in order of time, and all of engines that are launched alike: together they are the history in which a
+    knee is looked for.
     """
-    seen = summarize(samples, window)
+    seen = summarize([sample for sample in samples if sample.generation == samples[-1].generation], window)
     if seen is None:
         return None
     history = read_history(samples)

@@ -54,15 +54,18 @@ class History:
 
 
 def read_history(samples: Sequence[Sample]) -> History:
-    """Return what all `samples`, in order of time, show of throughput over concurrency."""
+    """Return what all `samples`, in order of time, show of throughput over concurrency.
+
+    They may be of several generations, as long as these are launched alike.
+    """
     found: defaultdict[int, list[tuple[Sample, float]]] = defaultdict(list)
     order: list[int] = []
     for before, after in pairwise(samples):
         seconds, low, high = after.at - before.at, before.in_flight, after.in_flight
         if low > high:
             low, high = high, low
-        # A load that changes between two looks belongs to no level.
-        if not 0 < seconds <= _MAX_GAP or low <= 0 or high > _STEP * low:
+        # A load that changes between two looks belongs to no level, and counters begin anew with the engine.
+        if after.generation != before.generation or not 0 < seconds <= _MAX_GAP or low <= 0 or high > _STEP * low:
             continue
         made = (after.generation_tokens or 0.0) - (before.generation_tokens or 0.0)
         if made > 0:

@@ -35,6 +35,8 @@ class Sample:
     between_tokens: Tally | None = None
     """Seconds from token to token."""
     gpu: float | None = None
+    generation: int = 0
+    """Which engine was looked at: nothing is counted from one to the next."""
 
     @property
     def in_flight(self) -> float:
@@ -42,7 +44,7 @@ class Sample:
         return self.running + self.waiting
 
 
-def sample_of(metrics: EngineMetrics | None, at: float) -> Sample | None:
+def sample_of(metrics: EngineMetrics | None, at: float, generation: int = 0) -> Sample | None:
     """Return the sample in a look at `/metrics`; None where it shows no requests (`--disable-log-stats`), or asleep."""
     if metrics is None or metrics.running is None or metrics.asleep:
         return None
@@ -61,6 +63,7 @@ def sample_of(metrics: EngineMetrics | None, at: float) -> Sample | None:
         outputs=metrics.output_lengths,
         first_token=metrics.first_token,
         between_tokens=metrics.between_tokens,
+        generation=generation,
     )
 
 
