@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.eventually import eventually
 from vllm_supervisor.adapters import bundles as module
 from vllm_supervisor.adapters.bundles import KEEP, MAX_BYTES, StoredBundles
 from vllm_supervisor.domain.member import Member
@@ -66,6 +68,8 @@ def case(tmp_path: Path) -> Case:
 @pytest.fixture
 def sleeper() -> Iterator[Member]:
     process = subprocess.Popen(["sleep", "60"])
+    # Until it has been read from the disk, it waits for that.
+    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
     yield Member(process.pid, 1, "sleep", "S")
     process.kill()
     process.wait(10)

@@ -192,6 +192,43 @@ def test_no_secret_in_anything_that_is_kept(pliable: Make) -> None:
     assert json.loads(texts["launch.json"])["env"]["HF_TOKEN"] == "***"
 
 
+ECHOES = """\
+INFO [api.py:1] args: Namespace(host='0.0.0.0', api_key='LEAK01a', hf_token='LEAK02b', ssl_keyfile_password='LEAK03c')
+(APIServer pid=1) INFO [utils.py:233] non-default args: {'model': 'x', 'api_key': ['LEAK04d', 'LEAK05e']}
+curl -H "Authorization: Bearer LEAK06ffff" http://x
+Authorization: Basic TEVBSzA3
+proxy http://user:LEAK08h@proxy:3128 and user:LEAK09i@proxy
+export AWS_SECRET_ACCESS_KEY=LEAK10j
+AWS_SECRET_ACCESS_KEY: LEAK11k
+https://bucket.example/w?X-Amz-Signature=LEAK12l and https://cdn.example/x?sig=LEAK13m
+{"headers": {"authorization": "Bearer LEAK14nnn", "x-api-key": "LEAK15o"}}
+hf_LEAK16abcdefghijklmnopqrstuvwxyz is the token of --api-key LEAK17q --hf-token=LEAK18r
+-----BEGIN PRIVATE KEY-----
+(EngineCore pid=8) LEAK19MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj
+-----END PRIVATE KEY-----
+eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJMRUFLIn0.LEAK20abcdefabcdefabcdef
+loader says LEAK21json, LEAK22%2Fin%2Ba%3Durl, max_tokens=100
+vllm: error: unrecognized arguments: --no-such-flag api_key='LEAK23w' LEAK21json
+"""
+
+
+def test_no_secret_that_only_the_log_knows(pliable: Make) -> None:
+    """What vLLM prints of keys that no configuration named, and what it echoes of those inside its arguments."""
+    loader = {"aws_secret_access_key": "LEAK21json", "password": "LEAK22/in+a=url"}
+    rig = pliable({"restart": SOON, "extra_args": ["--model-loader-extra-config", json.dumps(loader)]})
+    replay(rig, ECHOES, 2)
+    rig.start()
+    status = rig.wait_state("failed")
+    _, events = rig.request("GET", "/v1/events")
+    texts = {"status": json.dumps(status), "events": events.decode(), "log": rig.daemon_log()}
+    texts |= {str(path): path.read_text() for path in bundle(status).rglob("*") if path.is_file()}
+    leaks = [f"{name}: {line}" for name, text in texts.items() for line in text.splitlines() if "LEAK" in line]
+    assert leaks == []
+    assert "TEVBSzA3" not in "".join(texts.values())
+    assert status["last_exit"]["diagnosis"]["evidence"].endswith("***")
+    assert "max_tokens=100" in texts[str(bundle(status) / "vllm.log")]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
     """Put a file system without room at a path; where that needs root, a file is in the way instead."""

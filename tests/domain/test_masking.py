@@ -71,3 +71,44 @@ def test_a_secret_within_another() -> None:
     """The longer one goes first: no rest of it stays to be read."""
     spec = LaunchSpec(("vllm",), {}, None, "/dev/null", "h", 1, secrets=("abcd", "abcd-efgh"))
     assert Mask(spec).text("abcd-efgh abcd") == "*** ***"
+
+
+LOADER = '{"aws_secret_access_key": "wJal/rXUt+nF=", "region": "eu"}'
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        pytest.param("config wJal/rXUt+nF= is bad", id="as it is"),
+        pytest.param("GET /x?k2=wJal%2FrXUt%2BnF%3D", id="in a URL"),
+        pytest.param("GET /x?k2=wJal%2frXUt%2bnF%3d", id="in a URL, small letters"),
+        pytest.param("wJal/rXUt%2BnF%3D", id="in a path"),
+        pytest.param('my "pass"word is short7', id="a short one, as a word"),
+        pytest.param(r"unexpected quo\"te\\slash", id="in JSON"),
+        pytest.param(r"unexpected quo\\\"te\\\\slash", id="in JSON within JSON"),
+        pytest.param("the second of two: anotherkey2", id="every value of an option"),
+        pytest.param("db-user says p%40ssw0rd-url", id="the password of a URL"),
+        pytest.param("db-user says p@ssw0rd-url", id="the password of a URL, decoded"),
+    ],
+)
+def test_what_is_masked_in_the_command_is_known_in_the_log(echo: str) -> None:
+    """Wherever it stands there: in JSON, in a URL, as one of several values; and however the log quotes it."""
+    argv = (
+        "vllm", "serve", "m", "--model-loader-extra-config", LOADER, "--api-key", "firstkey11", "anotherkey2",
+        "--x", '{"password": "short7", "kv_key_cache": "fp8"}',
+    )  # fmt: skip
+    env = {"STORE": "redis://db-user:p%40ssw0rd-url@h:1", "MY_SECRET": 'quo"te\\slash'}
+    mask = Mask(LaunchSpec(argv, env, None, "/dev/null", "h", 1))
+    shown = " ".join(mask.argv()) + " " + mask.text(echo) + " ".join(mask.env().values())
+    assert "***" in mask.text(echo)
+    for left in ("rXUt", "short7", "slash", "anotherkey2", "ssw0rd"):
+        assert left not in shown
+    assert '"region": "eu"' in mask.argv()[4]
+
+
+def test_words_that_stand_for_no_key() -> None:
+    """`--api-key EMPTY` must not blank the word wherever it is printed; a short one only where it stands alone."""
+    spec = LaunchSpec(("vllm", "--api-key", "EMPTY", "k9x2"), {"KEYMAP": "german"}, None, "/dev/null", "h", 1)
+    text = "the queue is EMPTY, german, and block9x2k9x2"
+    assert Mask(spec).text(text) == text
+    assert Mask(spec).text("key is k9x2.") == "key is ***."

@@ -54,13 +54,31 @@ def test_secrets_compare_by_value() -> None:
     assert Secret(VALUE) != VALUE
 
 
-@pytest.mark.parametrize("name", ["VLLM_API_KEY", "hf_token", "Client_Secret", "db-password", "--api-key", "KEYRING"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "VLLM_API_KEY",
+        "hf_token",
+        "Client_Secret",
+        "db-password",
+        "--api-key",
+        "KEYRING",
+        "PASSWD",
+        "SSH_PASSPHRASE",
+        "DB_PASS",
+        "smtp-pwd",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_STORAGE_CONNECTION_STRING",
+    ],
+)
 def test_a_name_that_marks_a_secret(name: str) -> None:
-    """`*KEY* *TOKEN* *SECRET* *PASSWORD*`, any case, anywhere in the name."""
+    """`*KEY* *TOKEN* *SECRET* *PASSWORD*` and their like, any case, anywhere in the name; others at its end."""
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "PATH", "VLLM_USE_FLASHINFER_SAMPLER", "K_E_Y", "PASSWD"])
+@pytest.mark.parametrize(
+    "name", ["", "PATH", "VLLM_USE_FLASHINFER_SAMPLER", "K_E_Y", "CUDA_BYPASS", "PASS_THROUGH", "PWD", "OLDPWD"]
+)
 def test_a_name_that_marks_none(name: str) -> None:
     """Other names are shown as they are."""
     assert not is_secret_name(name)

@@ -1,9 +1,15 @@
 """A value that cannot be printed by accident."""
 
+import re
 from typing import Final, NoReturn, Self
 
 MASK = "***"
-_MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_MARKED = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|(?:^|[^A-Z])(?:PASS|PWD)$|CREDENTIALS?$|CONNECTION[_-]?STRING"
+)
+"""`BYPASS` is no `DB_PASS`."""
+_NONE = frozenset({"PWD", "OLDPWD"})
+"""The shell's folders."""
 
 
 class Secret:
@@ -41,6 +47,10 @@ class Secret:
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a variable's or option's name marks a secret: `*KEY* *TOKEN* *SECRET* *PASSWORD*`, any case."""
+    """Say whether a variable's or option's name marks a secret, in any case.
+
+    `*KEY* *TOKEN* *SECRET* *PASSWORD* *PASSWD* *PASSPHRASE* *CONNECTION_STRING*`, and what ends with the word `PASS`,
+    or with `CREDENTIAL(S)`.
+    """
     upper = name.upper()
-    return any(mark in upper for mark in _MARKS)
+    return upper not in _NONE and _MARKED.search(upper) is not None

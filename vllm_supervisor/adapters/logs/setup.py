@@ -14,6 +14,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from vllm_supervisor.adapters.logs.sink import Sink, descriptor
+from vllm_supervisor.domain.redaction import redacted
 from vllm_supervisor.domain.secret import MASK, Secret, is_secret_name
 
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
@@ -91,14 +92,14 @@ def under_journal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 def mask(value: object, depth: int = 0) -> object:
-    """Return `value` with secrets masked, at any depth: by their names, or because they are `Secret`.
+    """Return `value` with secrets masked, at any depth: by their names, their form, or because they are `Secret`.
 
     Numbers stay, whatever their name: `kv_cache_tokens` is a figure, and no secret is a number.
     """
     if isinstance(value, Secret):
         return MASK
     if depth >= _MAX_DEPTH:
-        return str(value) if isinstance(value, str | int | float) or value is None else "…"
+        return redacted(str(value)) if isinstance(value, str | int | float) or value is None else "…"
     if isinstance(value, Mapping):
         return {
             key: MASK if is_secret_name(str(key)) and not _is_figure(item) else mask(item, depth + 1)
@@ -106,7 +107,7 @@ def mask(value: object, depth: int = 0) -> object:
         }
     if isinstance(value, list | tuple | set | frozenset):
         return [mask(item, depth + 1) for item in value]
-    return value
+    return redacted(value) if isinstance(value, str) else value
 
 
 def _is_figure(value: object) -> bool:

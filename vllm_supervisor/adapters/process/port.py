@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from vllm_supervisor.adapters.process.listeners import LISTEN, TIME_WAIT, Socket, literal, overlaps, sockets_on
 from vllm_supervisor.adapters.process.procfs import Proc
 from vllm_supervisor.domain.model import Blocker, BlockerKind
+from vllm_supervisor.domain.redaction import redacted
 from vllm_supervisor.domain.secret import MASK, is_secret_name
 
 _REMEDY = "stop it or set engine.vllm.port"
@@ -50,7 +51,7 @@ def port_blocker(proc: Proc, host: str, port: int) -> Blocker | None:
 
 
 def shown(command: Iterable[str]) -> str:
-    """Return a command line fit to be shown: bounded, and without the values of options that name a secret."""
+    """Return a command line fit to be shown: bounded, and without what its options name a secret."""
     words, secret = [], False
     for word in command:
         name, equals, _ = word.partition("=")
@@ -60,7 +61,7 @@ def shown(command: Iterable[str]) -> str:
         )
         secret = names_secret and not equals
     # Anybody chooses his own command line: it must not break a line of ours, or colour a terminal.
-    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
+    text = "".join(c if c.isprintable() else "?" for c in redacted(" ".join(words)))
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
