@@ -107,6 +107,33 @@ def test_no_data(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "stats line" in err
 
 
+BANNER = "(APIServer pid=9) INFO 09-02 08:20:00 [utils.py:299] vLLM API server version 0.11.0\n"
+
+
+def test_a_log_of_several_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one is judged, and the evidence says so; one without stats lines is no data, whatever was before."""
+    path = tmp_path / "vllm.log"
+    path.write_text(stats(12, 50, 20, 95.0) + BANNER + stats(12, 32, minute=21))
+    assert main(["advise", "--log", str(path), "--window", "3600", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["target_concurrency"]) == ("client_bound", 64)
+    assert found["evidence"][0] == "the log has several starts: the last one counts"
+    path.write_text(stats(12, 50, 20, 95.0) + BANNER)
+    assert main(["advise", "--log", str(path)]) == 1
+    assert "no stats lines since the last start in this log" in capsys.readouterr().err
+
+
+def test_a_prompt_that_quotes_a_stats_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What users ask is echoed with `--enable-log-requests`, and up to 0.10 always: it judges nothing."""
+    quoted = stats(1, 999, 999, 99.0).strip()
+    with log.open("a") as stream:
+        stream.write(
+            f"INFO 09-02 08:02:00 [logger.py:41] Received request cmpl-1: prompt: '{quoted}', params: x\n" * 40
+        )
+    assert main(["advise", "--log", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["target_concurrency"] == 64
+
+
 def test_unreadable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file, a folder and a compressed log give status 2 and one line each."""
     packed = tmp_path / "vllm.log.gz"

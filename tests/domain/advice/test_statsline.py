@@ -154,6 +154,89 @@ def test_lines_that_are_none() -> None:
     assert reader.samples() == []
 
 
+STARTS = {
+    "0.6 and later": "INFO 01-01 00:05:00 api_server.py:495] vLLM API server version 0.6.3.post1",
+    "0.11": "(APIServer pid=9) INFO 01-01 00:05:00 [api_server.py:1839] vLLM API server version 0.11.0",
+    "0.15 and later": "(APIServer pid=9) INFO 01-01 00:05:00 [utils.py:9]  \u2588\u2588\u2588  version 0.23.0",
+    "our own line": "[vllm-supervisor] generation 2 is launched at 2026-01-01T00:05:00Z",
+    "a log of engine lines alone": "(EngineCore pid=9) INFO 01-01 00:05:00 [kv.py:1] GPU KV cache size: 100,000 tokens",
+    "a log of uvicorn": "INFO:     Application startup complete.",
+}
+
+
+@pytest.mark.parametrize("boundary", STARTS.values(), ids=STARTS.keys())
+def test_the_last_start_counts(boundary: str) -> None:
+    """A crowded engine, restarted with a larger batch: nothing of the first is in the second's samples."""
+    reader = StatsReader()
+    reader.feed("(APIServer pid=1) INFO 01-01 00:00:00 [x.py:1] non-default args: {'max_num_seqs': 8}")
+    for tick in range(6):
+        reader.feed(line(f"01-01 00:00:{10 * tick:02d}", "Engine 000", 8, 40, 99.0))
+    assert reader.dropped == 0
+    reader.feed(boundary)
+    reader.feed(boundary)
+    for tick in range(6):
+        reader.feed(line(f"01-01 00:06:{10 * tick:02d}", "Engine 000", 32))
+    samples = reader.samples()
+    assert {(sample.running, sample.waiting) for sample in samples} == {(32, 0)}
+    assert len(samples) == 6
+    assert reader.dropped == 1
+
+
+def test_a_start_has_its_own_arguments() -> None:
+    """What the start before was given, and what fitted it, is forgotten."""
+    reader = StatsReader()
+    for number in range(2):
+        reader.feed("(APIServer pid=1) INFO 01-01 00:00:00 [x.py:1] vLLM API server version 0.11.0")
+        if not number:
+            reader.feed("(APIServer pid=1) INFO 01-01 00:00:00 [x.py:1] non-default args: {'max_num_seqs': 8}")
+            reader.feed("(EngineCore pid=2) INFO 01-01 00:00:01 [x.py:1] GPU KV cache size: 100,000 tokens")
+            assert (reader.setting().max_num_seqs, reader.setting().kv_tokens) == (8, 100_000)
+        reader.feed(line("01-01 00:01:00", "Engine 000", 8))
+    assert reader.setting() == Setting()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "INFO 01-01 00:00:00 [logger.py:41] Received request cmpl-1: prompt: '",
+        "INFO 01-01 00:00:00 [logger.py:41] Received request cmpl-1: params: x, prompt: 'INFO 01-01 00:00:00 [l.py:1] ",
+        "2026-01-01 mine Received request cmpl-1: prompt: 'INFO 01-01 00:00:00 [loggers.py:1] ",
+        'INFO:     127.0.0.1:1 - "GET /v1?',
+        "ERROR 01-01 00:00:00 [serving.py:1] bad request: [{'type': 'x', 'input': '",
+        "INFO 01-01 00:00:00 [logger.py:41] somebody said: ",
+    ],
+)
+def test_what_users_write_is_no_figure(head: str) -> None:
+    """A prompt that quotes stats, a banner or arguments makes no sample, no start and no limit."""
+    reader = StatsReader()
+    reader.feed(line("01-01 00:00:00", "Engine 000", 32))
+    quoted = f"{RATES}Running: 999 reqs, Waiting: 9 reqs, GPU KV cache usage: 99.0%"
+    reader.feed(f"{head}Engine 000: {quoted}'")
+    reader.feed(f"{head}{quoted}'")
+    if "said" not in head and "GET" not in head:
+        reader.feed(f"{head}vLLM API server version 0.11.0, args: max_num_seqs=3'")
+        reader.feed(f"{head}GPU KV cache size: 10 tokens'")
+    assert [sample.running for sample in reader.samples()] == [32]
+    assert (reader.setting(), reader.dropped) == (Setting(), 0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"log":"%s\\n","stream":"stderr","time":"2026-01-01T00:0%d:00.1Z"}',
+        '{"timestamp": "2026-01-01T00:0%d:00.1Z", "levelname": "INFO", "message": "%s"}',
+    ],
+)
+def test_records_of_json(record: str) -> None:
+    """Docker's and vLLM's own: the message is read inside them, and the time where it stands."""
+    reader = StatsReader()
+    message = f"Engine 000: {RATES}Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%"
+    for minute in range(2):
+        reader.feed(record % ((message, minute) if "log" in record else (minute, message)))
+    samples = reader.samples()
+    assert [sample.at - samples[0].at for sample in samples] == [0, 60]
+
+
 def test_memory_is_bounded() -> None:
     """Of a log without end the last samples are kept."""
     reader = StatsReader()

@@ -17,6 +17,11 @@ WINDOW = 600.0
 """Seconds at the end of the log that are judged; all of it is history."""
 _LONGEST = 16384
 _GZIP = b"\x1f\x8b"
+_WORDS = (
+    b"throughput: ", b"cache", b"max_num_seqs", b"max_model_len", b"max_seq_len", b"concurrency", b" version ",
+    b"startup complete", b"[vllm-supervisor] generation ",
+)  # fmt: skip
+"""One of these is in each line that tells something."""
 
 
 class UnreadableError(SupervisorError):
@@ -37,9 +42,12 @@ def advice_of_log(args: argparse.Namespace) -> Status:
     samples = reader.samples()
     advice = advise(samples, _setting(args, reader.setting()), window=args.window or WINDOW)
     if advice is None:
-        why = f"{'one stats line' if samples else 'no stats lines'} in this log"
+        where = "since the last start in this log" if reader.dropped else "in this log"
+        why = f"{'one stats line' if samples else 'no stats lines'} {where}"
         remedy = "vLLM prints one every 10 s while it works, unless --disable-log-stats"
         raise SupervisorError(str(args.log), why, remedy)
+    if reader.dropped:
+        advice = replace(advice, evidence=("the log has several starts: the last one counts", *advice.evidence))
     return advice.as_json()
 
 
@@ -50,9 +58,8 @@ def _feed(reader: StatsReader, stream: BinaryIO, name: str) -> None:
             raise OSError(0, f"it is compressed: zcat {name} | vllm-supervisor advise --log -")
         first = False
         # Of a line of a healthy log, most are access lines: looked at as bytes, and left.
-        if b"throughput: " in line or b"cache" in line or b"max_" in line or b"concurrency" in line:
-            for part in line.decode("utf-8", "replace").split("\r"):
-                reader.feed(part)
+        if any(word in line for word in _WORDS):
+            reader.feed(line.decode("utf-8", "replace"))
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """vLLM's periodic stats lines, of every version since 0.6, as samples.
 
 Read by the names of their parts, not by position: parts come and go with versions and flags. Each data-parallel rank
-prints a line of its own, all at about the same time.
+prints a line of its own, all at about the same time. What a line quotes of a request is never read: users write what
+they like.
 """
 
 import re
@@ -10,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.advice.sample import Sample
 from vllm_supervisor.domain.advice.setting import Setting
+from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts
+from vllm_supervisor.domain.diagnosis.marks import Mark, mark_of, own_words
 from vllm_supervisor.domain.startup import StartupFigures
 from vllm_supervisor.domain.startup.figures import read_figures
 
@@ -22,7 +25,9 @@ _TOGETHER = 5.0
 _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 """Days before each month, a leap year taken: what matters is that time goes on."""
 
-_STATS = "throughput: "
+_STATS = re.compile(r"(?:Engine \d+: |\d+ Engines Aggregated: )?Avg prompt throughput: ")
+"""How the message begins, whatever is wrapped around it."""
+_HINT = "Avg prompt throughput: "
 _WHEN = re.compile(r"\b(?:\d{4}-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _RANK = re.compile(r"\b(Engine \d+|\d+ Engines Aggregated): ")
 _RUNNING = re.compile(r"\bRunning: (\d{1,15})\b")
@@ -52,7 +57,11 @@ class _Line:
 
 
 class StatsReader:
-    """Takes a log's lines in order and keeps the samples in them, the last ones."""
+    """Takes a log's lines in order and keeps the samples of the last start in them, the last ones.
+
+    A start is seen by vLLM's banner, by our own line between two generations, and, where a log lacks these, by what is
+    printed of the KV cache and when the server is up.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=KEPT)
@@ -63,18 +72,44 @@ class StatsReader:
         self._figures = StartupFigures()
         self._setting = Setting()
         self._shift = 0.0
+        self.dropped = 0
+        """How many starts before the last one had stats lines."""
 
     def feed(self, text: str) -> None:
         """Take the next line, whatever is wrapped around it."""
-        if _STATS in text and (found := _RUNNING.search(text)) is not None:
-            self._take(text, found)
-        elif self._tick and (hits := _HITS.search(text)) is not None:
-            self._late_hits(float(hits[1]) / 100)
+        for part in parts(text):
+            # A prompt may quote a whole line, and `normalise` looks for one behind a prefix that it does not know.
+            line = own_words(normalise(own_words(Line(part)).body))
+            if _STATS.match(line.body) is not None and (found := _RUNNING.search(line.body)) is not None:
+                self._take(line.body, found, text if text.startswith("{") else part)
+            elif self._tick and (hits := _HITS.match(line.body)) is not None:
+                self._late_hits(float(hits[1]) / 100)
+            else:
+                self._start(line)
+
+    def _start(self, line: Line) -> None:
+        """Take a line that is none of an engine at work."""
+        text, mark = line.body, mark_of(line)
+        if mark in (Mark.BANNER, Mark.LAUNCHED):
+            self._begin()
+            # The arguments follow the banner. What was printed of the KV cache will be printed again.
+            self._setting = Setting()
+        elif mark is Mark.STARTED:
+            self._begin()
         elif "concurrency for" in text or "KV cache size" in text:
+            self._begin()
             start = max(text.find("KV cache size") - 20, 0) if "KV cache size" in text else text.find("Maximum")
             self._figures = read_figures(self._figures, text[max(start, 0) :])
         elif "max_" in text:
             self._flags(text)
+
+    def _begin(self) -> None:
+        """Forget the start before. Several servers of one start print a banner each, all before the first stats."""
+        if self._tick or self._samples:
+            self._tick = {}
+            self._samples.clear()
+            self._figures = StartupFigures()
+            self.dropped += 1
 
     def samples(self) -> list[Sample]:
         """Return what was read, in order of time."""
@@ -87,9 +122,10 @@ class StatsReader:
             self._setting, max_concurrency=self._figures.max_concurrency, kv_tokens=self._figures.kv_cache_tokens
         )
 
-    def _take(self, text: str, running: re.Match[str]) -> None:
+    def _take(self, text: str, running: re.Match[str], raw: str) -> None:
+        """Take the line whose message is `text`; its time is in `raw`: before it, or in the record around it."""
         rank = found[1] if (found := _RANK.search(text)) is not None else ""
-        at = self._time(text, running.start())
+        at = self._time(raw)
         if self._tick and (
             rank in self._tick or (self._at is not None and at is not None and at - self._at > _TOGETHER)
         ):
@@ -148,13 +184,13 @@ class StatsReader:
     def _next(self) -> float:
         return self._samples[-1].at + INTERVAL if self._samples else 0.0
 
-    def _time(self, text: str, end: int) -> float | None:
+    def _time(self, raw: str) -> float | None:
         """Return seconds that go on; None where the line bears no date.
 
         The date has no year. Where it steps back (a New Year, a clock set back, logs put together), time goes on from
         the line before.
         """
-        stamps = list(_WHEN.finditer(text, 0, end))
+        stamps = list(_WHEN.finditer(raw, 0, raw.find(_HINT))) or list(_WHEN.finditer(raw))
         if not stamps:
             return None
         month, day, hour, minute, second = (int(part) for part in stamps[-1].groups())
