@@ -81,6 +81,7 @@ class FakeRemains:
         self.calls = calls
         self.noted: list[frozenset[int]] = []
         self.removals = 0
+        self.left: tuple[str, ...] = ("psm_1",)
 
     async def note(self, pids: Iterable[int]) -> None:
         self.noted.append(frozenset(pids))
@@ -88,7 +89,7 @@ class FakeRemains:
     async def remove(self) -> tuple[str, ...]:
         async with self.calls.call("remove"):
             self.removals += 1
-            return ("psm_1",)
+            return self.left
 
 
 class FakeBundles:

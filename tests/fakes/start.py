@@ -37,6 +37,7 @@ class FakeSigns:
     download_rate: float = 0.0
     download_from: float = 0.0
     download_total: int | None = None
+    total_is_told: bool = True
     cpu_rate: float = 0.0
     io_rate: float = 0.0
     hangs: bool = False
@@ -54,7 +55,8 @@ class FakeSigns:
         if self.passed < self.download_from:
             return Download(0)
         present = min(self.download_total, int((self.passed - self.download_from) * self.download_rate))
-        return Download(present, self.download_total, present < self.download_total)
+        expected = self.download_total if self.total_is_told else None
+        return Download(present, expected, present < self.download_total)
 
     async def activity(self, members: Sequence[Member]) -> Activity:
         if self.hangs:

@@ -1,5 +1,6 @@
 """What the daemon keeps of its looks, and what it says of them, in virtual time."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -228,3 +229,52 @@ async def test_nothing_is_advised_unless_ready(house: House) -> None:
     assert response.status == 200
     assert isinstance(response.body, bytes)
     assert b"the engine is not ready but stopped" in response.body
+
+
+async def test_advice_follows_what_clients_are_told_from_now_on(house: House) -> None:
+    """A reload changes what is configured, and forgets neither the samples nor what the engine was started with."""
+    house.client.metrics_is = replace(BUSY, generation_tokens=1e9, prompt_tokens=1e9)
+    advisor = fed(house.client, 60, setting=replace(SETTING, max_num_seqs=48))
+    caps = ["engine.vllm.concurrency is 32", "--max-num-seqs is 48"]
+    assert [clamp.split(":")[0] for clamp in await clamps(advisor)] == caps
+    advisor.tune(Setting(concurrency=40, configured=40, max_concurrent_jobs=36))
+    caps = ["resources.max_concurrent_jobs is 36", "engine.vllm.concurrency is 40", "--max-num-seqs is 48"]
+    assert [clamp.split(":")[0] for clamp in await clamps(advisor)] == caps
+
+
+async def test_what_is_recommended_without_figures_is_what_is_configured_now() -> None:
+    """The metric follows a reload at once."""
+    advisor = Advisor(build().client, SETTING, anyio.current_time)
+    assert advisor.recommended == 32
+    advisor.tune(Setting(concurrency=64))
+    assert advisor.recommended == 64
+
+
+async def clamps(advisor: Advisor) -> list[str]:
+    advice = (await advisor.ask(30, None))["advice"]
+    assert isinstance(advice, dict)
+    found = advice["clamps"]
+    assert isinstance(found, list)
+    return found
+
+
+async def test_a_daemon_without_looks_says_so(house: House) -> None:
+    """200 with the reason, once the engine is ready."""
+    api = Api(house.supervisor, Recorder(wall), FakeLogs(), lambda: b"", no_reload)
+    async with house.run():
+        await house.started()
+        response = await api.control(Request("GET", "/v1/advice"))
+        assert isinstance(response.body, bytes)
+        assert b"this daemon does not look at the figures" in response.body
+
+
+async def test_advice_is_asked_for_as_the_query_says(house: House) -> None:
+    """The window in seconds, and the concurrency as a whole number."""
+    house.client.metrics_is = replace(BUSY, running=5, kv_cache_usage=0.01)
+    async with house.run():
+        await house.started()
+        began = anyio.current_time()
+        response = await api_of(house).control(Request("GET", "/v1/advice", {"window": "10", "concurrency": "5"}))
+        assert 9 <= anyio.current_time() - began <= 11
+        assert isinstance(response.body, bytes)
+        assert json.loads(response.body)["advice"]["verdict"] == "client_bound"

@@ -145,3 +145,33 @@ async def test_a_driver_that_fails_meanwhile(case: Case) -> None:
     await case.lived(BUSY)
     case.see((BUSY,), (BUSY,), None)
     assert await case.waited() == pytest.approx(0.5)
+
+
+async def test_an_engine_on_other_cards_gives_back_first(case: Case) -> None:
+    """After a change of what the engine uses, the launch waits for the cards of the one before, and once."""
+    await case.lived(BUSY)
+    others = FakeInstruments().gpus
+    others.seen = [(OTHER,)]
+    ground = Ground(others, before=case.ground)
+    case.see((replace(CARD, used=71 * GB, holders=(OURS,)),))
+    blocker = await ground.clear(case.post())
+    assert blocker is not None
+    assert "pid 4711 (ended)" in blocker.why
+    case.see((CARD,))
+    assert await ground.clear(case.post()) is None
+    looks = len(case.tools.calls.times("gpus"))
+    assert await ground.clear(case.post()) is None
+    assert len(case.tools.calls.times("gpus")) == looks
+
+
+async def test_what_is_remembered_of_the_processes_is_bounded(case: Case) -> None:
+    """An engine that forks without end fills no memory; the cards that it uses are noted all the same."""
+    await case.lived(BUSY, before=(CARD, OTHER))
+    await case.ground.note(frozenset(range(10_000, 20_000)))
+    known = len(case.ground._pids)
+    late = replace(OTHER, used=71 * GB, holders=(replace(LIVING, pid=20_000),))
+    case.see((CARD, late))
+    await case.ground.note(frozenset({20_000}))
+    assert len(case.ground._pids) == known
+    case.see((CARD, late), (CARD, late), (CARD, OTHER))
+    assert await case.waited() == pytest.approx(0.5)

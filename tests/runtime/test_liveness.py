@@ -414,3 +414,53 @@ async def test_a_stuck_engine_that_may_not_be_restarted_is_left_running() -> Non
         house.client.frozen = True
         await house.until(Phase.UNHEALTHY)
         assert len(collector.asked) == 2
+
+
+async def test_new_limits_hold_for_the_engine_that_is_watched() -> None:
+    """Canaries come as often as they say from then on, and what was observed is not forgotten."""
+    house = build()
+    watch = LivenessWatch(house.client, LIMITS, anyio.current_time, look_timeout=30)
+    house.accompany(Companions(watch_liveness=watch, steps=lambda: watch.steps))
+    house.client.metrics_is = IDLE
+    async with house.run():
+        await house.started()
+        await anyio.sleep(200)
+        watch.tune(Limits(interval=100, timeout=300), look_timeout=40)
+        tuned = anyio.current_time()
+        await anyio.sleep(1000)
+        late = [at for at in house.client.calls.times("canary") if at > tuned]
+        assert late[0] - tuned < 100, "counted from the last answer, not from the change"
+        assert [after - before for before, after in itertools.pairwise(late)] == [pytest.approx(100, abs=0.5)] * 9
+        assert watch.look_timeout == 40
+
+
+async def test_a_look_that_we_could_not_make_says_nothing_of_the_engine() -> None:
+    """Out of descriptors, we ask in vain: an engine that answers its canaries stays alive."""
+    house, _ = watched()
+    async with house.run():
+        await house.started()
+        await anyio.sleep(10)
+        house.client.scrape_is = Outcome.UNKNOWN
+        await anyio.sleep(1000)
+        assert (house.phase, causes(house)) == (Phase.READY, [])
+        assert verdict(house) in ("alive", "idle")
+
+
+async def test_a_late_answer_to_health_is_busy_where_figures_move_meanwhile() -> None:
+    """The watch waits in its own look; the probe looks again and again, and a step makes it busy, not dead."""
+    house = build()
+    house.accompany(Companions(steps=lambda: 0))
+    async with house.run():
+        engine = await house.started()
+        house.client.calls.takes["health"] = 10.0
+        house.client.health_is = Outcome.TIMEOUT
+        at_rest = EngineMetrics(running=1, waiting=0, counters={STEPS: 7.0})
+        house.client.metrics_is = at_rest
+        began = len(house.client.calls.times("metrics"))
+        await house.until(Phase.UNHEALTHY)
+        assert len(house.client.calls.times("metrics")) - began >= 4, "it looked again and again"
+        house.client.stepping = True
+        await house.until(Phase.READY)
+        assert engine.generation == house.engine.generation
+        await anyio.sleep(300)
+        assert house.phase is Phase.READY

@@ -319,3 +319,26 @@ async def test_a_log_that_cannot_be_read_is_told_once() -> None:
         assert m.house.supervisor.status()["log"] == {"readable": False, "detail": m.tools.log.unread}
         [note] = m.notes("log_not_read")
         assert note.fields["problem"] == "not_readable"
+
+
+async def test_an_engine_that_gets_ready_during_a_look() -> None:
+    """It has served once that look has ended, and the long pace holds from then on."""
+    m = morgue(EngineScript(healthy_after=10.0))
+    m.tools.calls.takes["gpus"] = 2.0
+    async with m.house.run():
+        await m.house.started()
+        assert not m.tools.record.proven, "a look is under way"
+        await anyio.sleep(5)
+        assert m.tools.record.proven
+        starting = len(m.tools.remains.noted)
+        await anyio.sleep(60)
+        assert len(m.tools.remains.noted) - starting <= 2
+
+
+async def test_nothing_left_is_nothing_told() -> None:
+    """No note of what was removed, where nothing was."""
+    m = morgue(CRASHES, SERVES)
+    m.tools.remains.left = ()
+    async with m.house.run():
+        await m.house.started()
+        assert (m.tools.remains.removals, m.notes("remains_removed")) == (1, [])

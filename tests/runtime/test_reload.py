@@ -410,3 +410,25 @@ async def test_aliases_without_a_target_are_told_once() -> None:
         await subject.house.a_moment()
         assert [note.fields["alias"] for note in subject.house.observer.noticed("alias_target_missing")] == ["b"]
         assert ("c", MODEL) in subject.house.supervisor.models()
+
+
+async def test_a_refusal_without_a_file_of_before() -> None:
+    """A daemon that was told no configuration's path has no status to mark, and tells it all the same."""
+    subject = Reloads(build())
+    async with subject.house.run():
+        with pytest.raises(ConfigError):
+            await subject(BAD)
+        await subject.house.a_moment()
+        assert subject.house.supervisor.facts.config is None
+        assert len(subject.house.observer.noticed("config_refused")) == 1
+
+
+async def test_warnings_of_a_new_configuration_are_told() -> None:
+    """One note each, and with the answer."""
+    subject = reloads()
+    async with subject.house.run():
+        done = await subject(replace(plan(), warnings=("deprecated", "unusual")))
+        assert done.warnings == ("deprecated", "unusual")
+        await subject.house.a_moment()
+        notes = subject.house.observer.noticed("config_warning")
+        assert [note.fields["detail"] for note in notes] == ["deprecated", "unusual"]

@@ -66,6 +66,7 @@ def watched(
     lines: list[tuple[float, str]] | None = None,
     look: float = 0.5,
     cards: tuple[Gpu, ...] = (),
+    collects: bool = True,
     **signs: Any,
 ) -> Watched:
     """Build such a house; a test of hours says at which pace to `look` and to probe."""
@@ -79,7 +80,13 @@ def watched(
         return log
 
     watch = StartWatch(
-        Senses(open_log, feelings, gpus=gpus if cards else None, evidence=evidence, measurements=measurements),
+        Senses(
+            open_log,
+            feelings,
+            gpus=gpus if cards else None,
+            evidence=evidence if collects else None,
+            measurements=measurements,
+        ),
         history,
         model="m",
         arguments="a",
@@ -367,3 +374,25 @@ async def test_a_watch_that_failed_goes_on_where_it_was() -> None:
         await w.house.until(Phase.READY)
         assert w.phases() == ["launching", "configuring", "loading_weights", "compiling", "warming_up"]
         assert len(w.house.observer.noticed("internal_error")) == 1
+
+
+async def test_a_download_of_unknown_size_is_told_by_what_came() -> None:
+    """Neither a ratio nor a forecast is made up; the words have what is there and how fast it comes."""
+    lines = [(5.0, START[1][1])]
+    w = watched(NEVER, lines=lines, download_total=10**11, download_from=6.0, download_rate=1e8, total_is_told=False)
+    async with w.house.run():
+        w.house.supervisor.post(StartAsked())
+        await anyio.sleep(106)
+        phase = w.phase()
+        assert (phase["name"], phase["progress"], phase["eta_s"]) == ("downloading", None, None)
+        assert str(phase["detail"]).startswith(("9.9 GB, 100", "10.0 GB, 100"))
+
+
+async def test_a_stall_without_a_collector_ends_all_the_same() -> None:
+    """The evidence is a service, not a condition."""
+    w = watched(NEVER, lines=START[:3], collects=False, look=15.0)
+    async with w.house.run():
+        w.house.supervisor.post(StartAsked())
+        await w.house.until(Phase.STOPPING)
+        assert w.house.observer.records[-1].cause is Cause.STARTUP_STALL
+        assert w.evidence.collected == []

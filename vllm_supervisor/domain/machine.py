@@ -290,6 +290,8 @@ def _end_event(
             if state.process is None or state.process.leader_alive:
                 return state, ()
             return settle(state, now, policy, u)
+        case _:
+            assert_never(event)
 
 
 def _condemned(state: State, event: Condemned, now: float, policy: Policy) -> Result:

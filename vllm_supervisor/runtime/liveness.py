@@ -84,7 +84,6 @@ class LivenessWatch:
         """Watch until cancelled: the machine decides what follows when the engine is condemned."""
         async with anyio.create_task_group() as group:
             await _Round(self, engine, post).run(group)
-            group.cancel_scope.cancel()
 
 
 class _Round:

@@ -132,7 +132,7 @@ class PostMortem:
 
     async def collect(self, engine: Engine, cause: Cause, detail: str) -> None:
         """Photograph an engine that is about to be ended. Never raises."""
-        with told("collect", self._tell), anyio.move_on_after(PHOTOGRAPH_LIMIT):
+        with told("collect", self._note), anyio.move_on_after(PHOTOGRAPH_LIMIT):
             await self._look(engine)
             facts = {"cause": cause.value, "detail": detail, "at": self._time(), "gpus": await self._gpu_table()}
             try:
@@ -141,10 +141,6 @@ class PostMortem:
                 self._note(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
             else:
                 self._note(Note("evidence_kept", fields={"path": path}))
-
-    def _tell(self, item: object) -> None:
-        if isinstance(item, Note):
-            self._note(item)
 
     # --- once it is gone
 

@@ -294,7 +294,7 @@ class Supervisor:
                 return
             # What the checks before a launch have found, they have found for the outfit before.
             self._mailbox = deque(item for item in self._mailbox if not isinstance(item, Cleared | Blocked))
-            if (config := self._facts.config) is not None:
+            if (config := self._facts.config) is not None:  # pragma: no branch -- what left the outfit said what of
                 self.post(Note("config_applied", fields={"keys": list(config.pending)}))
                 self._facts = replace(self._facts, config=replace(config, pending=()))
 

@@ -73,7 +73,7 @@ async def prove(
 
 
 @contextmanager
-def told(where: str, post: Post) -> Iterator[None]:
+def told(where: str, post: Callable[[Note], None]) -> Iterator[None]:
     """Turn a failure of our own into a note, where what follows matters more (a full disk, for one)."""
     try:
         yield
