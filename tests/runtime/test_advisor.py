@@ -245,13 +245,13 @@ async def test_advice_follows_what_clients_are_told_from_now_on(house: House) ->
 async def test_what_is_recommended_without_figures_is_what_is_configured_now() -> None:
     """The metric follows a reload at once."""
     advisor = Advisor(build().client, SETTING, anyio.current_time)
-    assert advisor.recommended == 32
+    assert advisor.recommended(1) == 32
     advisor.tune(Setting(concurrency=64))
-    assert advisor.recommended == 64
+    assert advisor.recommended(1) == 64
 
 
 async def clamps(advisor: Advisor) -> list[str]:
-    advice = (await advisor.ask(30, None))["advice"]
+    advice = (await advisor.ask(first, 30, None))["advice"]
     assert isinstance(advice, dict)
     found = advice["clamps"]
     assert isinstance(found, list)

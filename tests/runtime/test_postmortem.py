@@ -110,7 +110,7 @@ async def test_failed_of_an_unknown_cause_says_where_to_look(written: bool) -> N
         m.house.supervisor.post(StartAsked())
         await m.house.until(Phase.FAILED)
         why = m.house.state.fail_why or ""
-        assert why.startswith("1 starts in a row never got ready: the log shows no cause that is known; ")
+        assert why.startswith("the one start that is allowed never got ready: the log shows no cause that is known; ")
         assert "the end of /var/log/vllm.log" in why
         assert ("the evidence in bundle-1" in why) is written
         assert "`vllm-supervisor explain`" in why
