@@ -97,6 +97,17 @@ def test_a_model_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == TOO_LARGE
 
 
+def test_a_cache_of_given_size_is_looked_at_beside_the_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 1 where both are more than the card has, and how much less would do."""
+    words = ["size", written(tmp_path, models.LLAMA_3_8B), "--gpu-memory", "24GiB", "--kv-cache-memory-bytes", "20GiB"]
+    assert main(words) == 1
+    out = capsys.readouterr().out
+    assert "does not fit: weights, cache and what is beside them take" in out
+    assert re.search(r"^--kv-cache-memory-bytes \d+ ", out, re.MULTILINE)
+
+
 def test_the_figures_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is promised is there, with what was assumed; 70B on four GPUs is 80 KiB a token and GPU."""
     name = written(tmp_path, models.LLAMA_3_70B)

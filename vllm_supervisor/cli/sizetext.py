@@ -83,9 +83,11 @@ def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
     if sizing.weights.draft:
         rows[0] = (*rows[0][:2], f"{source}; {gib(sizing.weights.draft)} more (draft layers) are not loaded")
     counted = sizing.measured is not None and sizing.measured.kv_cache is not None
-    if sizing.ask.kv_cache_memory is None and not counted:
+    given = sizing.ask.kv_cache_memory is not None
+    if not counted and (sizing.gpus.memory or not given):
         what = "activations, CUDA graphs, NCCL: an estimate"
         rows.append(("beside them", gib(beside.likely), f"{beside.least / GIB:.1f} to {beside.most / GIB:.1f}; {what}"))
+    if not counted and not given:
         rows.append(("vLLM takes", gib(sizing.requested), f"{sizing.utilization:g} of {gib(sizing.gpus.memory)}"))
     if sizing.pool is None or sizing.room is None:
         return [*rows, ("KV cache", "none", "an encoder keeps nothing of a request")]
@@ -93,7 +95,7 @@ def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
         return [*rows, ("KV cache", "none", f"{gib(-sizing.budget)} are missing already"), _token_row(sizing)]
     note = (
         "as given"
-        if sizing.ask.kv_cache_memory is not None
+        if given
         else "measured"
         if counted
         else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
@@ -124,6 +126,8 @@ def _token_row(sizing: Sizing) -> tuple[str, str, str]:
 
 def _verdict(sizing: Sizing) -> str:
     if not sizing.fits:
+        if sizing.beyond:
+            return f"does not fit: weights, cache and what is beside them take {gib(sizing.beyond)} more than a GPU has"
         if sizing.budget < 0:
             return f"does not fit: {gib(-sizing.budget)} are missing on each GPU"
         if sizing.pool is None:

@@ -2,6 +2,7 @@
 
 import re
 
+MIB = 1 << 20
 GIB = 1 << 30
 GB = 10**9
 

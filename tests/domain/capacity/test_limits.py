@@ -159,3 +159,18 @@ def test_cards_are_known_as_drivers_and_people_call_them(text: str, name: str | 
 def test_every_card_is_found_by_its_own_name() -> None:
     """No name in the table hides another."""
     assert [found.name for card in GPUS if (found := gpu(card.name)) is not None] == [card.name for card in GPUS]
+
+
+def test_a_cache_of_given_size_must_fit_beside_the_weights() -> None:
+    """`--kv-cache-memory-bytes` is taken as it is: with the weights it may be more than the card has."""
+    ask = Ask(kv_cache_memory=30 << 30)
+    now = sized(models.LLAMA_3_8B, ask, "L40S")
+    assert not now.fits
+    assert now.beyond == now.weights.rank + now.overhead.likely + (30 << 30) - now.gpus.memory
+    smaller = next(one for one in remedies(now) if one.change.startswith("--kv-cache-memory-bytes"))
+    assert smaller.sizing.fits
+    assert not smaller.sizing.beyond
+    assert any(one.sizing.fits for one in remedies(now) if "fp8" in one.change)
+    assert sized(models.LLAMA_3_8B, replace(ask, kv_cache_memory=20 << 30), "L40S").fits
+    assert not sized(models.LLAMA_3_70B, Ask(kv_cache_memory=1 << 30)).fits
+    assert not sized({**models.BERT, "num_hidden_layers": 4000}, Ask(kv_cache_memory=1 << 20), "L4").fits

@@ -7,6 +7,7 @@ from vllm_supervisor.domain.capacity.limits import NODE, sizes
 from vllm_supervisor.domain.capacity.precision import LINEAR, Precision, weights_only
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, Sizing, size
 from vllm_supervisor.domain.capacity.weights import Layout
+from vllm_supervisor.domain.units import MIB
 
 _ROUND = 1024
 """A shorter context is given in steps of this, where it is longer."""
@@ -35,6 +36,7 @@ def _all(now: Sizing) -> Iterator[Remedy]:
     yield from _spread(now)
     yield from _cache(now)
     yield from _shorter(now)
+    yield from _smaller_cache(now)
 
 
 def _changed(now: Sizing, change: str, *, ask: Ask | None = None, model: Model | None = None, gpus: Gpus | None = None,
@@ -52,7 +54,7 @@ def _requests(sizing: Sizing) -> int:
 
 
 def _quantize(now: Sizing) -> Iterator[Remedy]:
-    if now.loaded.method is not None or now.ask.kv_cache_memory is not None:
+    if now.loaded.method is not None or (now.ask.kv_cache_memory is not None and not now.beyond):
         return
     has = now.gpus.capability
     amd = now.gpus.model is not None and now.gpus.model.fp8
@@ -114,3 +116,13 @@ def _shorter(now: Sizing) -> Iterator[Remedy]:
     if 0 < longest < now.max_len:
         asked = replace(now.ask, max_model_len=longest, context=None, output=None)
         yield _changed(now, f"--max-model-len {longest}", ask=asked)
+
+
+def _smaller_cache(now: Sizing) -> Iterator[Remedy]:
+    """Offer what the card has left for a cache of given size."""
+    given = now.ask.kv_cache_memory
+    if given is None or not now.beyond or now.pool is None:
+        return
+    left = (given - now.beyond) // MIB * MIB
+    if left > 0:
+        yield _changed(now, f"--kv-cache-memory-bytes {left}", ask=replace(now.ask, kv_cache_memory=left))

@@ -101,11 +101,27 @@ class Sizing:
     @property
     def fits(self) -> bool:
         """Whether the engine would start."""
-        return self.room.fits if self.room is not None else self.budget >= 0
+        return (self.room.fits if self.room is not None else self.budget >= 0) and not self.beyond
+
+    @property
+    def beyond(self) -> int:
+        """Bytes that a cache of given size takes beyond the card, with the weights and what is beside them; else 0.
+
+        vLLM takes such a cache without looking whether there is room, and runs out of memory.
+        """
+        return self._beyond(self.overhead.likely)
+
+    def _beyond(self, beside: int) -> int:
+        given = self.ask.kv_cache_memory
+        if given is None or not self.gpus.memory or self.measured is not None:
+            return 0
+        return max(0, self.weights.rank + beside + (given if self.pool is not None else 0) - self.gpus.memory)
 
     @property
     def tight(self) -> bool:
         """Whether it depends on how much is really taken beside the weights."""
+        if (self._beyond(self.overhead.least) > 0) != (self._beyond(self.overhead.most) > 0):
+            return True
         if self.pool is None:
             return (self.budget_range[0] >= 0) != (self.budget_range[1] >= 0)
         least, most = (self.pool.room(max(0, budget), self.max_len).fits for budget in self.budget_range)
@@ -152,7 +168,7 @@ def size(model: Model, ask: Ask, gpus: Gpus, measured: Measured | None = None) -
     if model.found is not None:
         taken = replace(taken, stored=model.found + model.draft, draft=model.draft)
     batch = Batch(ask.batched_tokens or known.batched_tokens, ask.sequences or known.sequences)
-    graphs = not ask.eager and known.graphs_inside
+    graphs = not ask.eager and (known.graphs_inside or ask.kv_cache_memory is not None)
     beside = overhead(architecture, batch, tensor=ask.layout.tensor, ranks=ask.layout.ranks, plain_bytes=plain,
                       graphs=graphs)  # fmt: skip
     share = known.utilization if ask.utilization is None else ask.utilization
