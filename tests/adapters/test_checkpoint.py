@@ -1,6 +1,7 @@
 """Models on disk: folders, caches, bare configurations, GGUF; and files that are broken in every way."""
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,22 @@ def test_a_broken_configuration_is_one_clear_line(tmp_path: Path, name: str, con
     (tmp_path / name).write_text(content)
     with pytest.raises(BadInputError, match=words):
         look(name, tmp_path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json", "x.gguf"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_only_regular_files_are_opened(tmp_path: Path, name: str, kind: str) -> None:
+    """To open a FIFO would wait for ever, and a device never ends."""
+    model = folder(tmp_path / "m")
+    path = model / name
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(BadInputError, match=f"{name}: it is not a regular file; "):
+        look(path if name == "x.gguf" else "m", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["/nowhere/m", "./m", "~/m", "config.json", "x.gguf"])

@@ -55,6 +55,18 @@ def test_wrong_usage_is_2_in_one_line(argv: list[str], said: str, capsys: pytest
     assert line.count("\n") == 1
 
 
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", [["explain"], ["explain", "--json"], ["--help"]], ids=" ".join)
+def test_a_full_output_is_74_in_one_line(words: list[str], buffered: str) -> None:
+    """No traceback, no second complaint of the interpreter, and no status that a command answers with."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, env=environment, check=False)
+    assert ended.stderr.decode().startswith("vllm-supervisor: standard output: no space left on device; write to")
+    assert ended.stderr.count(b"\n") == 1
+    assert ended.returncode == 74
+
+
 def test_options_stand_before_or_after_the_command(tmp_path: Path) -> None:
     """Both at once too; values of options are not taken for the command."""
     with fake_daemon(tmp_path) as daemon:

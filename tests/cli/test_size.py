@@ -289,6 +289,9 @@ def test_an_unknown_architecture_may_be_read_like_a_known_one(
         (["--kv-cache-dtype", "fp3"], "--kv-cache-dtype fp3: it is not known here; use one of auto,"),
         (["--quantization", "awq"], "--quantization awq: it needs a checkpoint that is quantized so"),
         (["--kv-cache-memory-bytes", "x"], "--kv-cache-memory-bytes: 'x' is not a size; write one such as 15GiB"),
+        (["--vllm-version", "abc"], "--vllm-version: 'abc' is no version; write one such as 0.32.0"),
+        (["--dtype", "int4"], "--dtype int4: vLLM does not know it; use one of auto, half, float16, bfloat16"),
+        (["--block-size", "17"], "--block-size 17: no attention kernel of vLLM has blocks of so many tokens; use a"),
         (["-tp", "3"], "--tensor-parallel-size 3: 32 attention heads do not divide by it; use one of 1, 2, 4, 8"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -307,6 +310,14 @@ def test_nonsense_is_one_clear_line(
     assert line in err
     assert err.startswith("vllm-supervisor: ")
     assert err.count("\n") == 1
+
+
+def test_the_headline_tells_the_type_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--dtype float32` makes weights and cache twice as large, and says so."""
+    assert main(["size", written(tmp_path, models.LLAMA_3_8B), "--gpu-memory", "H100", "--dtype", "float32"]) == 0
+    out = capsys.readouterr().out
+    assert "LlamaForCausalLM, 8.0 billion parameters, 32 bit\n" in out
+    assert "256.0 KiB   32-bit cache" in out
 
 
 def test_several_problems_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

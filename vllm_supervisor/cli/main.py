@@ -5,13 +5,17 @@ start in the time that Python takes to start: neither this module nor theirs imp
 """
 
 import argparse
+import errno
 import importlib
 import os
 import sys
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from vllm_supervisor import __version__
 from vllm_supervisor.errors import ExitCode, SupervisorError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 PROGRAM = "vllm-supervisor"
 INTERRUPTED = 130
@@ -19,6 +23,9 @@ BROKEN_PIPE = 141
 """128 and the number of the signal, as shells report it."""
 BUG = 70
 """EX_SOFTWARE of sysexits.h: never taken for a command's own answer."""
+UNWRITTEN = 74
+"""EX_IOERR, likewise: the answer could not be written."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 DEBUG = "VLLM_SUPERVISOR_DEBUG"
 """Not a setting: those have two underscores after the prefix."""
 
@@ -54,16 +61,19 @@ class _Parser(argparse.ArgumentParser):
         _complain(f"{message}; see {self.prog} --help")
         raise SystemExit(int(ExitCode.BAD_CONFIG))
 
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        # argparse hides what goes wrong here; a help that was not written must not end with 0.
+        if message:
+            (file or sys.stderr).write(message)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status. Nothing that goes wrong shows a traceback, unless asked for."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        status = _run(arguments)
+        status = _status(arguments)
         if sys.stdout is not None:  # Python's where descriptor 1 is closed
             sys.stdout.flush()
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except SupervisorError as error:
         for line in str(error).splitlines():
             _complain(line)
@@ -71,10 +81,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes once more at its end, and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and _is_of_output(error):
+            _give_up_output()
+            why = (error.strerror or str(error)).lower()
+            _complain(f"standard output: {why}; write to a place that has room")
+            return UNWRITTEN
         if os.environ.get(DEBUG) == "1":
             raise
         why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -82,6 +96,29 @@ def main(argv: list[str] | None = None) -> int:
         return BUG
     else:
         return status
+
+
+def _status(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Say whether what could not be written is the output: then it takes no further byte either."""
+    if error.filename is not None or error.errno not in _FULL or sys.stdout is None:
+        return False
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        return True
+    return False
+
+
+def _give_up_output() -> None:
+    """Let nothing more be written: the interpreter flushes once more at its end, and would complain then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(line: str) -> None:

@@ -48,7 +48,13 @@ def _title(model: str, sizing: Sizing) -> str:
     count = f"{_many(architecture.total)} parameters"
     if architecture.experts:
         count += f", {_many(architecture.active)} of them active for a token"
-    return f"{model}: {architecture.name}, {count}, {sizing.loaded.label}"
+    return f"{model}: {architecture.name}, {count}, {_format(sizing)}"
+
+
+def _format(sizing: Sizing) -> str:
+    """Return what the weights are in once loaded."""
+    plain = "32 bit" if sizing.ask.dtype in ("float", "float32") else "16 bit"
+    return plain if sizing.loaded.method is None else sizing.loaded.label
 
 
 def _many(count: int) -> str:
@@ -93,13 +99,7 @@ def _rows(found: Checkpoint, sizing: Sizing) -> list[tuple[str, str, str]]:
         return [*rows, ("KV cache", "none", "an encoder keeps nothing of a request")]
     if sizing.budget <= 0:
         return [*rows, ("KV cache", "none", f"{gib(-sizing.budget)} are missing already"), _token_row(sizing)]
-    note = (
-        "as given"
-        if given
-        else "measured"
-        if counted
-        else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
-    )
+    note = "as given" if given else "measured" if counted else f"{budget[0] / GIB:.1f} to {budget[1] / GIB:.1f}"
     rows.append(("KV cache", gib(sizing.budget), note))
     rows.append(_token_row(sizing))
     context, output = sizing.request
@@ -118,7 +118,8 @@ def _token_row(sizing: Sizing) -> tuple[str, str, str]:
     if found is None:
         request = gib(sizing.request_bytes or 0)
         return ("a request", request, f"of {sizing.max_len:,} tokens; layers with a state have no figure per token")
-    note = f"{sizing.kv_dtype} cache" if sizing.kv_dtype != "auto" else "16-bit cache"
+    plain = "32-bit" if sizing.ask.dtype in ("float", "float32") else "16-bit"
+    note = f"{sizing.kv_dtype} cache" if sizing.kv_dtype != "auto" else f"{plain} cache"
     if found.at_first != found.ever:
         note += f"; {found.at_first / 1024:,.1f} KiB while all windows see it"
     return ("a token", f"{found.ever / 1024:,.1f} KiB", note)

@@ -164,6 +164,48 @@ GEMMA_3_27B: Config = {
         "vision_use_head": False,
     },
 }
+GEMMA_3_4B: Config = {
+    **GEMMA_3_27B,
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+}
+LLAVA_15_7B: Config = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "model_type": "llava",
+    "text_config": {"max_position_embeddings": 4096, "model_type": "llama", "vocab_size": 32064},
+    "torch_dtype": "float16",
+    "vision_config": {
+        "hidden_size": 1024,
+        "image_size": 336,
+        "intermediate_size": 4096,
+        "model_type": "clip_vision_model",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
+}
+PIXTRAL_12B: Config = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "model_type": "llava",
+    "text_config": {
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 1024000,
+        "model_type": "mistral",
+        "num_hidden_layers": 40,
+        "sliding_window": None,
+        "vocab_size": 131072,
+    },
+    "torch_dtype": "bfloat16",
+    "vision_config": {"head_dim": 64, "image_size": 1024, "model_type": "pixtral", "patch_size": 16},
+}
 GPT_OSS_20B: Config = {
     "architectures": ["GptOssForCausalLM"],
     "model_type": "gpt_oss",
@@ -397,6 +439,9 @@ PUBLISHED = {
     "Qwen3-30B-A3B": Published(QWEN_3_30B_A3B, 61_064_245_248, 96 << 10),
     "DeepSeek-V3": Published(DEEPSEEK_V3, 688_586_727_753, 61 * 1152),
     "Gemma-3-27B": Published(GEMMA_3_27B, 54_864_813_280, 80 << 10),
+    "Gemma-3-4B": Published(GEMMA_3_4B, 2 * 4_300_079_472, 5 * 4096),
+    "LLaVA-1.5-7B": Published(LLAVA_15_7B, 2 * 7_063_427_072, 512 << 10),
+    "Pixtral-12B": Published(PIXTRAL_12B, 2 * 12_682_000_000, 160 << 10),
     "gpt-oss-20b": Published(GPT_OSS_20B, 13_761_264_768, 24 << 10),
     "Mixtral-8x7B": Published(MIXTRAL_8X7B, 93_405_585_408, 128 << 10),
     "Qwen3-Next-80B-A3B without its draft layer": Published(QWEN_3_NEXT, 2 * 79_674_391_296, None),

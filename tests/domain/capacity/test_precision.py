@@ -122,6 +122,33 @@ def test_what_is_not_known_is_refused_with_a_remedy() -> None:
         converted("awq")
 
 
+@pytest.mark.parametrize(
+    ("quantization", "words"),
+    [
+        ("fp8", "quantization_config is no object"),
+        ({"quant_method": "gptq", "bits": 0}, "quantization_config: bits is 0, not one of 2, 3, 4, 8"),
+        ({"quant_method": "gptq", "bits": 5}, "quantization_config: bits is 5, not one of"),
+        ({"quant_method": "gptq", "bits": "four"}, "quantization_config: bits is 'four', not a number"),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 0},
+            "quantization_config: group_size is 0, neither a size nor -1",
+        ),
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": [128]},
+            "quantization_config: group_size is '[128]', not a number",
+        ),
+        ({"quant_method": "compressed-tensors"}, "quantization_config: it has no config_groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "quantization_config: it has no config_groups"),
+    ],
+    ids=["text", "none", "odd", "word", "no group", "list", "no groups", "empty groups"],
+)
+def test_a_quantization_that_makes_no_sense_is_refused(quantization: object, words: str) -> None:
+    """One line that names the file and what is wrong in it."""
+    with pytest.raises(BadInputError) as error:
+        precision({"quantization_config": quantization})
+    assert str(error.value).startswith(f"config.json: {words}")
+
+
 def test_a_16_bit_checkpoint_has_no_method() -> None:
     """Nothing is taken for quantized that does not say so."""
     assert precision(models.LLAMA_3_8B) == Precision()

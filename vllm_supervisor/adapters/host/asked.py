@@ -1,16 +1,19 @@
 """vLLM's flags, as far as they decide about memory, in the terms of the sizing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vllm_supervisor.adapters.host.wanted import Flags
-from vllm_supervisor.domain.capacity.sizing import Ask
+from vllm_supervisor.domain.capacity.rules import Version
+from vllm_supervisor.domain.capacity.sizing import DTYPES, Ask
 from vllm_supervisor.domain.capacity.weights import Layout
 from vllm_supervisor.domain.units import GIB, version
 from vllm_supervisor.errors import BadInputError
 
 _CPU_BLOCK = 128
 """vLLM's own `--block-size` on a CPU (platforms/cpu.py, 0.32)."""
+_SMALL_BLOCKS, _BLOCK_STEP = (1, 8), 16
+"""Values of `--block-size`: up to 0.11 a list of powers of two, since then what the attention backends take."""
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([kmgt])(i?)b", re.IGNORECASE)
@@ -36,9 +39,9 @@ def asked(given: Flags, env: Mapping[str, str]) -> Ask:
         max_model_len=_length(given),
         kv_cache_dtype=given.get("kv-cache-dtype") or "auto",
         quantization=given.get("quantization"),
-        dtype=given.get("dtype") or "auto",
+        dtype=_one_of(given, "dtype", DTYPES),
         kv_cache_memory=kv_memory,
-        block_size=_count(given, "block-size") or (_CPU_BLOCK if on_cpu else None),
+        block_size=_block(given) or (_CPU_BLOCK if on_cpu else None),
         batched_tokens=_count(given, "max-num-batched-tokens"),
         sequences=_count(given, "max-num-seqs"),
         eager="enforce-eager" in given,
@@ -47,7 +50,7 @@ def asked(given: Flags, env: Mapping[str, str]) -> Ask:
         allows_long=env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in {"1", "true"},
         context=_count(given, "context"),
         output=_count(given, "output"),
-        version=version(given.get("vllm-version")) or None,
+        version=_version(given),
     )
 
 
@@ -69,6 +72,31 @@ def size(name: str, text: str) -> int:
     if not 0 < found < 1 << 50:
         raise BadInputError(name, f"{text!r} is no size of a memory", "write one such as 15GiB or 16106127360")
     return int(found)
+
+
+def _one_of(given: Flags, name: str, known: Sequence[str]) -> str:
+    text = given.get(name) or "auto"
+    if text not in known:
+        raise BadInputError(f"--{name} {text:.40}", "vLLM does not know it", f"use one of {', '.join(known)}")
+    return text
+
+
+def _block(given: Flags) -> int | None:
+    found = _count(given, "block-size")
+    if found is not None and found not in _SMALL_BLOCKS and found % _BLOCK_STEP:
+        why = "no attention kernel of vLLM has blocks of so many tokens"
+        raise BadInputError(f"--block-size {found}", why, f"use a multiple of {_BLOCK_STEP}")
+    return found
+
+
+def _version(given: Flags) -> Version | None:
+    text = given.get("vllm-version")
+    if text is None:
+        return None
+    found = version(text.removeprefix("v"))
+    if not found:
+        raise BadInputError("--vllm-version", f"{text!r} is no version", "write one such as 0.32.0")
+    return found
 
 
 def _length(given: Flags) -> int | None:

@@ -103,7 +103,7 @@ def _weights(folder: Path, layers: int) -> tuple[int | None, int, str]:
         return loaded or None, draft, "the headers of its safetensors"
     if total is not None:
         return total, 0, f"{_INDEX}"
-    others = [file for pattern in ("*.bin", "*.pt", "*.gguf") for file in folder.glob(pattern)]
+    others = [file for kind in ("*.bin", "*.pt", "*.gguf") for file in folder.glob(kind) if files.is_file(file)]
     if others:
         return sum(file.stat().st_size for file in others), 0, "the sizes of its files"
     return None, 0, "the configuration"
@@ -134,7 +134,7 @@ def _tensors(shard: Path, layers: int) -> tuple[int, int]:
 def _header(shard: Path) -> dict[str, Any]:
     """Return the header of a safetensors file: eight bytes of length, and so much JSON."""
     try:
-        with shard.open("rb") as file:
+        with files.opened(shard) as file:
             length = _length(file, shard)
             text = file.read(length)
         if len(text) < length:
@@ -160,14 +160,14 @@ def _length(file: BinaryIO, shard: Path) -> int:
 
 def _data(shard: Path) -> int:
     """Return the bytes behind the header."""
-    with shard.open("rb") as file:
+    with files.opened(shard) as file:
         return shard.stat().st_size - _BEGIN - _length(file, shard)
 
 
 def _gguf(path: Path) -> Checkpoint:
     parts = sorted(path.parent.glob(re.sub(r"-\d{5}-of-", "-?????-of-", path.name))) or [path]
     header = gguf.read(parts[0])
-    size = sum(part.stat().st_size for part in parts) - header.begins
+    size = sum(part.stat().st_size for part in parts if files.is_file(part)) - header.begins
     return Checkpoint(gguf.config(header, size, str(path)), str(path), size, 0, "the GGUF file")
 
 
@@ -179,7 +179,7 @@ def _layers(config: Mapping[str, Any]) -> int:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             text = file.read(_MAX_JSON + 1)
         if len(text) > _MAX_JSON:
             raise BadInputError(str(path), f"it has more than {_MAX_JSON} bytes", "name a model's own config.json")

@@ -119,7 +119,7 @@ def _config(folder: Path) -> ModelConfig | Unknown:
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one for whatever else is there."""
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             data = json.loads(file.read(_MAX_CONFIG))
     except (OSError, ValueError, RecursionError):
         return {}

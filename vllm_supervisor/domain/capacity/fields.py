@@ -8,6 +8,8 @@ from vllm_supervisor.errors import BadInputError
 
 _MOST = 1 << 40
 """No count in a configuration is larger; what is would only overflow later, and elsewhere."""
+_ONCE = frozenset({"hidden_size", "num_hidden_layers", "vocab_size", "head_dim", "max_position_embeddings"})
+"""Counts of the whole model: a list, as some write one for what each layer has, makes no sense for them."""
 _REMEDY = "name a model's own, complete config.json"
 
 
@@ -38,7 +40,7 @@ class Fields:
             value = self.values.get(name)
             if value is None:
                 continue
-            if isinstance(value, list) and value and all(item == value[0] for item in value):
+            if isinstance(value, list) and value and name not in _ONCE and all(item == value[0] for item in value):
                 value = value[0]  # some write a number for each layer, all of them alike
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -52,8 +54,10 @@ class Fields:
         return self.values.get(name) is not None
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a truth value."""
+        """Return a truth value. Raises BadInputError for a text, a list or an object."""
         value = self.values.get(name)
+        if value is not None and not isinstance(value, int | float):
+            raise BadInputError(self.where, f"{name} is {_short(value)}, not true or false", _REMEDY)
         return default if value is None else bool(value)
 
     def text(self, name: str) -> str:
@@ -62,14 +66,18 @@ class Fields:
         return value if isinstance(value, str) else ""
 
     def part(self, name: str) -> "Fields":
-        """Return an object inside; an empty one where there is none."""
+        """Return an object inside; an empty one where there is none. Raises BadInputError for anything else."""
         value = self.values.get(name)
-        return Fields(value if isinstance(value, Mapping) else {}, f"{self.where}: {name}")
+        if value is not None and not isinstance(value, Mapping):
+            raise BadInputError(self.where, f"{name} is {_short(value)}, not an object", _REMEDY)
+        return Fields(value or {}, f"{self.where}: {name}")
 
     def items(self, name: str) -> tuple[Any, ...]:
-        """Return a list; an empty one where there is none."""
+        """Return a list; an empty one where there is none. Raises BadInputError for anything else."""
         value = self.values.get(name)
-        return tuple(value) if isinstance(value, list) else ()
+        if value is not None and not isinstance(value, list):
+            raise BadInputError(self.where, f"{name} is {_short(value)}, not a list", _REMEDY)
+        return tuple(value or ())
 
     def words(self, name: str) -> tuple[str, ...]:
         """Return the items of a list as texts."""

@@ -13,6 +13,7 @@ LINEAR = frozenset({Part.ATTENTION, Part.KEY_VALUE, Part.LATENT, Part.MLP, Part.
 _GROUP = 128
 _MOST = 1 << 20
 """No group of numbers that share a scale is larger."""
+_COMPLETE = "name a model's own, complete config.json"
 _CONVERTS_ON_LOAD = {"fp8": ("fp8", 8.0), "bitsandbytes": ("bitsandbytes", 4.5), "experts_int8": ("experts_int8", 8.0)}
 """`--quantization` that vLLM applies to a 16-bit checkpoint while it loads -> bits a parameter."""
 
@@ -38,7 +39,7 @@ class Precision:
 
 def precision(config: Mapping[str, Any], where: str = "config.json") -> Precision:
     """Read a `config.json`'s quantization. Raises BadInputError for a method that is not known here."""
-    found = _quantization(config)
+    found = _quantization(config, where)
     if found is None:
         return Precision()
     method = str(found.get("quant_method") or _part(found, "quantization").get("quant_algo") or "").lower()
@@ -48,7 +49,10 @@ def precision(config: Mapping[str, Any], where: str = "config.json") -> Precisio
         why = f"its quantization method {method or 'without a name'} is not known here"
         remedy = "name a checkpoint in FP8, AWQ, GPTQ, MXFP4, NVFP4, compressed-tensors or bitsandbytes"
         raise BadInputError(where, why, remedy)
-    read_one = read(found)
+    try:
+        read_one = read(found)
+    except ValueError as error:
+        raise BadInputError(where, f"quantization_config: {error}", _COMPLETE) from None
     ignored = _ignored(found)
     parts = read_one.parts - ignored
     if _quantizes_head(found):
@@ -76,12 +80,14 @@ def weights_only(bits: float, group: int = _GROUP, *, zeros: bool = True) -> flo
     return bits + (16 + (bits if zeros else 0)) / group if group > 0 else bits
 
 
-def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _quantization(config: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
     for holder in (config, _part(config, "text_config")):
         for key in ("quantization_config", "compression_config"):
             found = holder.get(key)
             if isinstance(found, Mapping):
                 return found
+            if found is not None:
+                raise BadInputError(where, f"{key} is no object", _COMPLETE)
     return None
 
 
@@ -95,14 +101,14 @@ def _fp8(found: Mapping[str, Any]) -> Precision:
 
 
 def _awq(found: Mapping[str, Any]) -> Precision:
-    bits = _number(found, "bits", "w_bit", default=4)
-    group = _number(found, "group_size", "q_group_size", default=_GROUP)
+    bits = _width(found, "bits", "w_bit", known=(4, 8))
+    group = _group_size(found, "group_size", "q_group_size")
     return Precision("awq", f"AWQ, {bits} bit", weights_only(bits, group), LINEAR)
 
 
 def _gptq(found: Mapping[str, Any]) -> Precision:
-    bits = _number(found, "bits", default=4)
-    group = _number(found, "group_size", default=_GROUP)
+    bits = _width(found, "bits", known=(2, 3, 4, 8))
+    group = _group_size(found, "group_size")
     return Precision("gptq", f"GPTQ, {bits} bit", weights_only(bits, group), LINEAR)
 
 
@@ -137,7 +143,7 @@ def _compressed(found: Mapping[str, Any]) -> Precision:
     groups = _part(found, "config_groups").values()
     read = [_group(group, str(found.get("format", ""))) for group in groups if isinstance(group, Mapping)]
     if not read:
-        return Precision("compressed-tensors", "compressed-tensors", 16.0, frozenset())
+        raise ValueError("it has no config_groups")
     bits, label = max(read)
     return Precision("compressed-tensors", f"compressed-tensors, {label}", bits, LINEAR)
 
@@ -242,11 +248,30 @@ def _kv_dtype(found: Mapping[str, Any]) -> str | None:
 
 
 def _number(found: Mapping[str, Any], *names: str, default: int) -> int:
+    """Return the first of `names` that is given. Raises ValueError where it is no whole number."""
     for name in names:
         value = found.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value <= _MOST:
-            return value
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST:
+            raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
+        return value
     return default
+
+
+def _width(found: Mapping[str, Any], *names: str, known: tuple[int, ...]) -> int:
+    bits = _number(found, *names, default=4)
+    if bits not in known:
+        raise ValueError(f"{names[0]} is {bits}, not one of {', '.join(map(str, known))}")
+    return bits
+
+
+def _group_size(found: Mapping[str, Any], *names: str) -> int:
+    """Return how many numbers share a scale; -1 where all of a channel do."""
+    group = _number(found, *names, default=_GROUP)
+    if group != -1 and group <= 0:
+        raise ValueError(f"{names[0]} is {group}, neither a size nor -1")
+    return group
 
 
 def _part(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm_supervisor.domain.capacity import counting, mixers, recurrent, vision
 from vllm_supervisor.domain.capacity.architecture import Architecture, Cache, Keeps, Part
+from vllm_supervisor.domain.capacity.defaults import TEXT
 from vllm_supervisor.domain.capacity.families import Family, Shape, family
 from vllm_supervisor.domain.capacity.fields import Fields
 from vllm_supervisor.domain.capacity.length import own_limit
@@ -13,7 +14,7 @@ from vllm_supervisor.errors import BadInputError
 
 MAX_LAYERS = 4096
 """More layers than any model has: a configuration that says so is nonsense, and would take memory to read."""
-_DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
+_DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4, "float64": 8, "float8_e4m3fn": 1}
 _REMEDY = "name a model's own, complete config.json"
 _INDEXER_SCALE = 4
 """Bytes of the scale that comes with each 128 elements of a sparse indexer's keys (FP8)."""
@@ -51,9 +52,12 @@ def _text_part(whole: Fields) -> Fields:
         inner = whole.part(key)
         if inner.values:
             deeper = inner.part("text_config")
-            merged = {**whole.values, **inner.values, **deeper.values}
-            merged["model_type"] = deeper.text("model_type") or inner.text("model_type")
-            return Fields(merged, whole.where)
+            name = deeper.text("model_type") or inner.text("model_type")
+            known = family(name) or family(whole.text("model_type"))
+            defaults = TEXT.get(known[0], {}) if known else {}
+            return Fields(
+                {**defaults, **whole.values, **inner.values, **deeper.values, "model_type": name}, whole.where
+            )
     return whole
 
 
@@ -120,6 +124,9 @@ def _heads(text: Fields, kind: Family, hidden: int) -> counting.Heads:
         kv = 1
     if not size:
         raise BadInputError(text.where, f"hidden_size {hidden} makes no {queries} heads", _REMEDY)
+    if kv is not None and (not kv or queries % kv):
+        why = f"num_key_value_heads is {kv}, by which {queries} attention heads do not divide"
+        raise BadInputError(text.where, why, _REMEDY)
     return counting.Heads(hidden, queries, kv or queries, size, text.optional("v_head_dim") or size)
 
 
@@ -199,8 +206,12 @@ def _widest(text: Fields, hidden: int, moe: counting.Moe | None) -> int:
 
 def _dtype(whole: Fields, text: Fields) -> int:
     """Return how many bytes a parameter has in the checkpoint: 16 bits where nothing is said."""
-    named = text.text("dtype") or text.text("torch_dtype") or whole.text("dtype") or whole.text("torch_dtype")
-    return _DTYPES.get(named.removeprefix("torch."), 2)
+    given = [fields.values.get(key) for fields in (text, whole) for key in ("dtype", "torch_dtype")]
+    named = next((value for value in given if value is not None), "bfloat16")
+    found = _DTYPES.get(named.removeprefix("torch.")) if isinstance(named, str) else None
+    if named != "auto" and found is None:
+        raise BadInputError(whole.where, f"its torch_dtype {named!r:.40} is not known", _REMEDY)
+    return found or 2
 
 
 def _encoder(whole: Fields, text: Fields, kind: Family, architecture: str) -> Architecture:

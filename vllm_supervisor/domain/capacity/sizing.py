@@ -16,6 +16,8 @@ SAFE = 0.9
 _DEFAULT_LENGTH = 2048
 """What vLLM assumes where a configuration does not say how long a context may be."""
 _FLOAT32 = 4
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
+"""Values of `--dtype` (config/model.py, 0.32)."""
 _BLOCK = 16
 _REQUEST = (2048, 512)
 """Tokens in and out of a request, where nobody says what is realistic."""

@@ -31,18 +31,23 @@ def encoder(fields: Fields, model_type: str, hidden: int) -> int | None:
 
 def _tower(vision: Fields) -> int:
     """Count a ViT as SigLIP and CLIP have it: biases everywhere, two norms with biases; Pixtral has neither."""
-    width, layers = vision.count("hidden_size", default=768), vision.count("num_hidden_layers", default=12)
-    inner = vision.count("intermediate_size", default=3072)
+    pixtral = vision.text("model_type") == "pixtral"
+    layers = vision.count("num_hidden_layers", default=24 if pixtral else 12)
+    width, inner = _width(vision), vision.count("intermediate_size", default=4096 if pixtral else 3072)
     patch, image = vision.count("patch_size", default=16), vision.count("image_size", default=224)
-    if vision.text("model_type") == "pixtral":
+    if pixtral:
         return layers * (4 * width * width + 3 * width * inner + 2 * width) + 3 * patch * patch * width + width
     layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
     return layers * layer + 3 * patch * patch * width + width + (image // patch) ** 2 * width + 2 * width
 
 
+def _width(vision: Fields) -> int:
+    return vision.count("hidden_size", default=1024 if vision.text("model_type") == "pixtral" else 768)
+
+
 def _joint(vision: Fields, model_type: str, hidden: int) -> int:
     """Count the projector: Gemma 3 has one matrix and a norm, LLaVA and Mistral 3 two matrices (and a merger)."""
-    width = vision.count("hidden_size", default=768)
+    width = _width(vision)
     if model_type == "gemma3":
         return width * hidden + width
     merged = 4 * width * width + width if model_type == "mistral3" else 0
