@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import sight
-from tests.chaos.table import Table, at_once, engines, starved, stat
+from tests.chaos.table import Table, at_once, engines, stalled, starved, stat
 
 PACE = 0.02
 _HEALTH_PACE = 0.1
@@ -69,7 +69,7 @@ class Observer:
 
     def _question(self, _: float) -> sight.Answer:
         daemon = self._daemon()
-        before, own = starved(daemon), starved(os.getpid())
+        before, own, pressure = starved(daemon), starved(os.getpid()), stalled()
         told: dict[str, Any] = {}
         code, error, sent = 0, "", time.monotonic()
         try:
@@ -81,7 +81,8 @@ class Observer:
         at = time.monotonic()
         waited = _waited(before, starved(daemon), str(daemon)) + _waited(own, starved(os.getpid()), "")
         state, generation, pid = told.get("state", ""), told.get("generation", 0), told.get("pid") or 0
-        return sight.Answer(sent, at, code, error, state, generation, pid, waited)
+        pressed = (stalled() - pressure) / (at - sent)
+        return sight.Answer(sent, at, code, error, state, generation, pid, waited, min(1.0, pressed))
 
     def _ask(self, deadline: float) -> tuple[int, bytes]:
         with socket.socket(socket.AF_UNIX) as client:

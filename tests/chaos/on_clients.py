@@ -67,6 +67,7 @@ def _thousand(world: World, random: Random) -> Iterator[None]:
 
     with world.judge.window("crowd"):
         _at_once([crowd] * 4)
+        pause(0.5)
     yield
 
 

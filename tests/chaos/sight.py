@@ -38,6 +38,8 @@ class Answer:
     """Of the leader, as told; 0 for none."""
     waited: float
     """How long observer and daemon were ready to run meanwhile and were given no processor, as the kernel tells."""
+    pressed: float = 0.0
+    """Share of that time, 0..1, in which somebody on this machine was ready to run and had to wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,3 +132,11 @@ def starved(pid: int) -> dict[str, float]:
         except (OSError, IndexError):
             continue
     return waits
+
+
+def stalled() -> float:
+    """Return for how long since the boot somebody has waited for a processor, seconds; 0 where it is not counted."""
+    try:
+        return int(Path("/proc/pressure/cpu").read_text().split()[4].removeprefix("total=")) / 1e6
+    except (OSError, IndexError, ValueError):
+        return 0.0

@@ -60,6 +60,10 @@ FINE: dict[str, tuple[list[Sight], list[Window]]] = {
     "down on purpose": ([look(1, daemon=""), silence(4), look(5)], [Window("down", 0.5)]),
     "stopped on purpose": ([look(1), answer(2, took=0.5), look(3)], [Window("stopped", 1.9, 2.1)]),
     "no processor for the daemon": ([look(1), answer(2, took=0.2, waited=0.15), look(3)], []),
+    "hardly a processor for anybody": (
+        [look(1), Answer(1.8, 2, 200, "", "ready", 1, 7, 0.01, pressed=0.9), look(3)],
+        [],
+    ),
     "no processor for the observer": ([look(1), answer(2, took=0.2), look(2.01, late=0.2)], []),
     "ill for a second": (every(1, "ready", health="dead"), []),
     "late is not dead": (every(3, "ready", health="late"), []),

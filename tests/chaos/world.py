@@ -25,7 +25,8 @@ _SETTLED = 0.3
 _CLOCK = Path(__file__).with_name("clock")
 _LAUNCH = """echo $$ >> {folder}/launched
 export CHAOS_ENGINE=$$
-if [ -n "$CHAOS_STRAY" ]; then (setsid env -i /bin/sleep 300 &); fi
+# A shell anew, since what it forks shall bear the name from the first moment.
+if [ -n "$CHAOS_STRAY" ]; then exec /bin/sh -c '(setsid env -i /bin/sleep 300 &); exec "$@"' sh "$@"; fi
 if [ -n "$CHAOS_HOSTILE" ]; then exec {python} -m tests.chaos.hostile {port} {folder}/mode; fi
 exec "$@\""""
 
