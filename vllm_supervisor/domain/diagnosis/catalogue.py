@@ -60,7 +60,7 @@ _GATE_WORDS = (
     *("GPU is lost", "GPU has fallen", "Got fatal signal", "Gateway Time", "Gloo connect", "Graph capturing", "GLIBC"),
     *("HIP ", "Heartbeat monitor", "HTTPSConnectionPool", "HTTP 429", "HTTP status 429", "HeaderTooLarge"),
     *("Illegal instruction", "Initializing a", "Invalid ", "InvalidHeader", "Incorrect path", "Init"),
-    *("KeyboardInterrupt", "Killed", "KV cache is needed", "KV cache scaling", "KV cache: "),
+    *("KeyboardInterrupt", "Killed", "KV cache is needed", "KV cache scaling", "KV cache: ", "KV cache size"),
     *("LLM API server version", "LLM server version", "LoRA rank", "Loading ", "Liveness probe", "LoweringException"),
     *("LibRmVersionMismatch",),
     *("MQLLMEngine", "MQEngine", "MPClient", "Max retries", "Model architectures", "Model loading took", "Memory "),
@@ -108,14 +108,17 @@ _GATE_WORDS = (
         "Transformers does not",
         "To serve at least",
     ),
+    *("Traceback (most", "The client socket", "Tunnel connection", "A module that was", "Bytes object"),
+    *("DataLoader worker", "GGUF magic", "Selected backend", "Unexpected bus", "Unable to connect", "# GPU blocks"),
     *("User-specified", "Unknown ", "Uncorrectable", "Unrecognized configuration", "UnpicklingError", "Unauthorized"),
     *("Uvicorn running", "Value error", "Watchdog", "Worker", "Waiting for creating", "World size", "We couldn't"),
     *(
         "We had to",
         "Xid",
     ),
-    *("_OpNamespace", "_ERROR"),
-    *(": undefined symbol", ": {'", ": error: ", ": build stopped", ": Bus error"),
+    *("_OpNamespace", "_ERROR", "_dynamo.exc", "_inductor.exc"),
+    *(": undefined symbol", ": {'", ": error: ", ": fatal error: Python.h", ": build stopped"),
+    *(": Bus error",),
     "\u2588  version ",
 )
 

@@ -10,6 +10,8 @@ from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts, short
 from vllm_supervisor.domain.diagnosis.marks import STATS_HINT, Mark, is_access, is_of_request, mark_of, own_words
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
+from vllm_supervisor.domain.diagnosis.stages import stage_of
+from vllm_supervisor.domain.diagnosis.tracebacks import Raised, Tracebacks
 
 MAX_EVIDENCE = 400
 """Characters of an evidence line that are kept."""
@@ -27,6 +29,8 @@ _START_FAILED = re.compile(
     r"EngineCore failed to start|Engine core initialization failed|Engine process failed to start|"
     r"WorkerProc (?:initialization failed|failed to start)"
 )
+_DUE = re.compile(r"^EngineCore (?:failed to start|encountered a fatal error)|^WorkerProc failed to start")
+"""The exception follows."""
 _TRACEBACK = 250
 """Lines of an exception's traceback at most: the middleware's frames are many."""
 _PORT = re.compile(r"args: .*\bport['\"]?[=:] ?(\d{2,5})\b")
@@ -45,6 +49,12 @@ class Diagnoser:
         self._number = 0
         self._shapes: dict[bytes, tuple[int, ...] | Mark] = {}
         self._request_until = 0
+        self._tracebacks = Tracebacks()
+
+    @property
+    def heeds_every_line(self) -> bool:
+        """Whether the next line counts whatever it holds, because it may belong to a traceback."""
+        return self.in_request or self._tracebacks.open_at(self._number + 1)
 
     @property
     def in_request(self) -> bool:
@@ -68,7 +78,8 @@ class Diagnoser:
         self._number = number
         shape = raw[:_SHAPE].translate(None, _VARYING)
         known = self._shapes.get(shape)
-        if not self.in_request:
+        in_traceback = self._tracebacks.open_at(number)
+        if not self.in_request and not in_traceback:
             if isinstance(known, Mark):
                 self._apply(known)
                 return
@@ -76,8 +87,9 @@ class Diagnoser:
                 return
         text = raw.decode("utf-8", "replace")
         pieces = parts(text)
-        learnt = [self._look(normalise(piece), piece, known if isinstance(known, tuple) else _ALL) for piece in pieces]
-        if known is not None or STATS_HINT in text:
+        candidates = known if isinstance(known, tuple) and not in_traceback else _ALL
+        learnt = [self._look(normalise(piece), piece, candidates) for piece in pieces]
+        if known is not None or in_traceback or STATS_HINT in text:
             return
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
@@ -116,6 +128,8 @@ class Diagnoser:
 
     def _seen_before(self, known: tuple[int, ...], raw: bytes) -> bool:
         hits = self._now.hits
+        if any(SIGNATURES[order].before_banner for order in known):
+            return False
         if any(order not in hits or (hits[order].late and not self._now.died) for order in known):
             return False
         for order in known:
@@ -127,6 +141,8 @@ class Diagnoser:
         line = own_words(line)
         if line.level is not None:
             self._request_until = 0
+        if self._tracebacks.open_at(self._number) and (raised := self._tracebacks.take(line, self._number)) is not None:
+            self._note_raised(raised)
         if not line.body or line.frame:
             return ()
         if "args: " in line.body and (port := _PORT.search(line.body)) is not None:
@@ -142,6 +158,10 @@ class Diagnoser:
         self._note_failure(line)
         of_request = self.in_request or is_of_request(line)
         orders = tuple(order for order in candidates if self._counts(SIGNATURES[order], line, of_request))
+        if any(SIGNATURES[order].within for order in orders):
+            orders = tuple(order for order in orders if SIGNATURES[order].within)
+        if self._now.eventful and any(SIGNATURES[order].before_banner for order in orders):
+            self._begin_run()
         for order in orders:
             self._hit(order, line, raw)
         place_matters = self.in_request or any(self._now.hits[order].late for order in orders)
@@ -151,6 +171,8 @@ class Diagnoser:
         if of_request and signature.tier not in {Tier.ENGINE, Tier.WORKER}:
             return False
         if line.quiet and not signature.quiet and line.level != "WARNING":
+            return False
+        if signature.within is not None and not self._tracebacks.passed(signature.within, self._number):
             return False
         return signature.pattern.search(line.body) is not None
 
@@ -181,7 +203,7 @@ class Diagnoser:
         )
         now.hits[order].note(raw, ready=self.ready)
         if signature.cls == "oom_at_load" and kind is Kind.FATAL and now.first_oom_stage is None:
-            now.first_oom_stage = "run" if self.ready else now.stage
+            now.first_oom_stage = "run" if self.ready else stage_of(self._tracebacks, self._number) or now.stage
 
     def _apply(self, mark: Mark) -> None:
         """Note where the run stands."""
@@ -196,17 +218,24 @@ class Diagnoser:
                     now.survive()
                 if now.ready_line is None:
                     now.ready_line = self._number
-            case Mark.ASGI:
-                self._request_until = self._number + _TRACEBACK
+            case Mark.ASGI | Mark.TRACEBACK:
+                self._follow(mark)
             case Mark.STOPPING:
                 if not now.died and now.stop_line is None:
                     now.stop_line = self._number
             case Mark.ENDED:
-                now.ended = True
+                now.ended = now.over = True
             case Mark.WORKER_FAILED:
                 now.run_time_failure = True
-            case Mark.LOAD | Mark.LOADED | Mark.GRAPHS:
+            case Mark.LOAD | Mark.LOADED | Mark.CACHED | Mark.GRAPHS:
                 now.stage, now.stage_line = mark.value, self._number
+
+    def _follow(self, mark: Mark) -> None:
+        """Take note that a traceback follows, and whose."""
+        if mark is Mark.ASGI:
+            self._request_until = self._number + _TRACEBACK
+        elif not self.in_request:
+            self._tracebacks.begin(self._number, main_only=self.ready and not self._dying)
 
     def _note_failure(self, line: Line) -> None:
         """Note at which stage it failed; the signatures look at the line as well."""
@@ -214,6 +243,19 @@ class Diagnoser:
         if not line.quiet:
             now.run_time_failure |= _RUN_TIME.search(body) is not None
             now.start_failure |= _START_FAILED.search(body) is not None
+            if _DUE.search(body):
+                self._tracebacks.expect(self._number)
+
+    def _note_raised(self, raised: Raised) -> None:
+        """Keep what a traceback ended in. One of vLLM's first process ends the run, or was a run of its own."""
+        if raised.of_main and not raised.consequence and self._now.eventful and (self._now.over or raised.importing):
+            self._begin_run()
+        self._now.over |= raised.of_main
+        self._now.note_raised(raised)
+
+    @property
+    def _dying(self) -> bool:
+        return self._now.run_time_failure or self._now.died
 
     def _begin_run(self) -> None:
         """Start afresh."""
@@ -221,3 +263,4 @@ class Diagnoser:
             self._before = self._now
         self._now = Evidence(first_line=self._number)
         self._request_until = 0
+        self._tracebacks.renew()

@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
+from vllm_supervisor.domain.diagnosis.tracebacks import Raised
 
 STATS = re.compile(
     r"Avg prompt throughput: (?P<prompt>{n}) tokens/s, Avg generation throughput: (?P<generation>{n}) tokens/s"
@@ -35,6 +36,11 @@ def clock(line: str) -> int | None:
     found = _CLOCK.search(line)
     return None if found is None else int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
 
+
+MAX_RAISED = 32
+"""Exceptions that are kept: of those before the death the last ones, of those after it the first."""
+_NEAR = 250
+"""Lines before a death in which an exception may be its cause."""
 
 _DEATHS = frozenset({Tier.WORKER, Tier.ENGINE, Tier.START})
 
@@ -109,12 +115,16 @@ class Evidence:
     ended: bool = False
     """The server said that it finished."""
     stage: str = "start"
-    """Where the start had got to: start, load, loaded, graphs."""
+    """Where the start had got to: start, load, loaded, cached, graphs."""
     stage_line: int = 0
     first_oom_stage: str | None = None
     run_time_failure: bool = False
     """The engine's loop ran when it failed, whether or not readiness is in what is left of the log."""
     start_failure: bool = False
+    raised: list[Raised] = field(default_factory=list)
+    """What tracebacks ended in, consequences left out."""
+    over: bool = False
+    """vLLM's first process has ended."""
     stats: deque[Stats] = field(default_factory=lambda: deque(maxlen=64))
 
     @property
@@ -138,6 +148,30 @@ class Evidence:
         """Forget what did not prevent readiness, however it looked; keep what explains."""
         self.hits = {order: hit for order, hit in self.hits.items() if hit.kind is Kind.CONTEXT}
         self.first_oom_stage = None
+        self.raised.clear()
+
+    def note_raised(self, raised: Raised) -> None:
+        """Keep an exception that may be the cause of a death."""
+        if raised.consequence:
+            return
+        if len(self.raised) == MAX_RAISED:
+            if self.died:
+                return
+            del self.raised[0]
+        self.raised.append(raised)
+
+    def raised_at(self, line: int) -> Raised | None:
+        """Return the exception of `line`."""
+        return next((raised for raised in self.raised if raised.line == line), None)
+
+    def root(self) -> Raised | None:
+        """Return the exception that the death came from: the first after it was told, else the first shortly before."""
+        death = self.death_line
+        if death is None:
+            return None
+        after = [raised for raised in self.raised if raised.line >= death]
+        before = [raised for raised in self.raised if death - _NEAR <= raised.line < death]
+        return next(iter((*after, *before)), None)
 
     @property
     def death_line(self) -> int | None:

@@ -35,7 +35,7 @@ ENGINE = (
     ),
     Explanation(
         "engine_core_init_failed",
-        "the engine did not start, and the log does not say why",
+        "the engine did not start, for a reason that is not known here",
         "The message stands for any failed start: the cause is above it, in the lines of EngineCore or a worker. "
         "`Failed core proc(s): {}` carries no information.",
         (Check("grep -nE 'EngineCore|Worker' LOG | grep -E 'Error|ERROR' | head", "the first error of the child"),),

@@ -4,6 +4,7 @@ import re
 from enum import Enum
 
 from vllm_supervisor.domain.diagnosis.lines import Line
+from vllm_supervisor.domain.diagnosis.tracebacks import HEADER
 
 STATS_HINT = "Avg prompt throughput"
 LAUNCHED_HINT = "[vllm-supervisor] generation "
@@ -26,7 +27,11 @@ class Mark(Enum):
     """A worker's loop ran when it failed."""
     LOAD = "load"
     LOADED = "loaded"
+    CACHED = "cached"
+    """The pool is made."""
     GRAPHS = "graphs"
+    TRACEBACK = "traceback"
+    """One begins."""
 
 
 _SERVING = re.compile(r'Avg prompt throughput: |HTTP/1\.\d" 2\d\d')
@@ -52,11 +57,9 @@ _MARKS: tuple[tuple[Mark, re.Pattern[str]], ...] = (
     ),
     (
         Mark.LOADED,
-        re.compile(
-            r"^Model loading took|^Loading model weights took|^Loading weights took|"
-            r"^Available KV cache memory: [\d.]|KV cache size: "
-        ),
+        re.compile(r"^Model loading took|^Loading model weights took|^Loading weights took"),
     ),
+    (Mark.CACHED, re.compile(r"^Available KV cache memory: [\d.]|KV cache size: |^# \w+ blocks: ")),
     (Mark.GRAPHS, re.compile(r"^Capturing |^Graph capturing finished")),
 )
 _ECHO = re.compile(
@@ -74,6 +77,8 @@ _REQUEST_FILES = re.compile(
 def mark_of(line: Line) -> Mark | None:
     """Return what `line` says about the run."""
     body = line.body
+    if not line.quiet and body.startswith(HEADER):
+        return Mark.TRACEBACK
     if line.quiet:
         if "Application startup complete" in body:
             return Mark.STARTED

@@ -80,7 +80,7 @@ class Scanner:
         launch = _place_of(_LAUNCHED, data, 0)
         while done < size:
             place = done
-            if not self._diagnoser.in_request:
+            if not self._diagnoser.heeds_every_line:
                 match = GATE.search(squashed, done)
                 # Our own line has no capital letter by which the gate would find it.
                 launch = launch if launch >= done else _place_of(_LAUNCHED, data, done)

@@ -29,6 +29,16 @@ CLUSTER = (
         "0.4 to 0.33",
     ),
     Signature(
+        "nccl_timeout",
+        pattern(
+            r"client socket has timed out after (?P<ms>\d+) ?ms while trying to connect to "
+            r"\(?\[?(?P<host>[^\s,)\]]+)\]?[,:] ?(?P<port>\d+)"
+        ),
+        "torch.distributed, all versions: rank 0's store",
+        "rank 0 did not answer at {host}, port {port}: start it first, and check that this host reaches it (firewall, "
+        "VLLM_HOST_IP, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME)",
+    ),
+    Signature(
         "nccl_error",
         pattern(
             r"NCCL error|NCCL_ERROR_\w+|nccl(?:System|UnhandledCuda|Internal|Remote)Error|"

@@ -1,5 +1,8 @@
 """What was asked for: arguments, the model's own configuration, versions that do not fit together."""
 
+import re
+
+from vllm_supervisor.domain.diagnosis.classes import Retry
 from vllm_supervisor.domain.diagnosis.signature import Signature, Tier, pattern
 
 
@@ -8,6 +11,36 @@ def _divisors(found: dict[str, str]) -> dict[str, str]:
     heads = int(found["heads"])
     sizes = [size for size in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16) if heads % size == 0]
     return {"sizes": ", ".join(str(size) for size in sizes)}
+
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What --max-lora-rank takes."""
+
+
+def _rank_that_fits(found: dict[str, str]) -> dict[str, str]:
+    """Name the smallest accepted rank that holds the adapter's."""
+    rank = int(found["rank"])
+    fit = next((accepted for accepted in _RANKS if accepted >= rank), None)
+    if fit is None:
+        return {
+            "fit": f"rank {rank} is more than vLLM takes ({_RANKS[-1]}): train or convert the adapter to a lower one"
+        }
+    return {"fit": f"set --max-lora-rank {fit}"}
+
+
+def _whose_extension(found: dict[str, str]) -> dict[str, str]:
+    """Tell vLLM's own extensions from those of packages that it can do without."""
+    file = found["file"]
+    if re.search(r"(?:^|/)vllm/", file):
+        return {
+            "whose": "vLLM's own",
+            "mend": "put a vLLM and the torch that it names into a fresh environment "
+            "(`vllm-supervisor install-vllm`), and let nothing replace that torch",
+        }
+    return {
+        "whose": "this extension",
+        "mend": "reinstall its package for this torch, or remove it where vLLM can do without (flash-attn, xformers)",
+    }
 
 
 CONFIG = (
@@ -21,6 +54,18 @@ CONFIG = (
         "all versions: argparse, exit 2",
         "fix `extra_args` ({what}); `vllm serve --help=all` lists what this version takes. In a container whose "
         "entrypoint is `vllm serve`, do not repeat the words",
+        before_banner=True,
+    ),
+    Signature(
+        "bad_cli_argument",
+        pattern(
+            r"^(?:KeyError|ValueError|TypeError): [\"']?[Ii]nvalid (?P<kind>(?:tool call|reasoning|tool) parser): "
+            r"(?P<name>[^\s'\"]+)(?:.{0,40}chose from \{ ?(?P<known>[^}]{1,600}))?"
+        ),
+        "0.6 to 0.33: plugins' names are looked up after argparse",
+        "this vLLM has no {kind} {name}{known}; correct the option, or load its plugin",
+        start_only=True,
+        adjust=lambda found: {"known": f": it has {known.strip()}" if (known := found.get("known")) else ""},
     ),
     Signature(
         "bad_cli_argument",
@@ -36,11 +81,12 @@ CONFIG = (
         "max_model_len_error",
         pattern(
             r"User-specified max_model_len \((?P<asked>\d+)\) is greater than the derived max_model_len "
-            r"\((?:[^)=]*?=)?\s*(?P<limit>[\d.]+)"
+            r"\((?:[^)=]*?=)?\s*(?P<limit>\d{1,9}(?:\.\d+)?)"
         ),
         "0.3 to 0.33",
         "set --max-model-len {limit} or less: the model is made for {limit} positions and {asked} were asked for; "
         "rope scaling (--hf-overrides) only where the model's card documents it",
+        adjust=lambda found: {"limit": str(int(float(found["limit"])))},
     ),
     Signature(
         "max_model_len_error",
@@ -58,10 +104,11 @@ CONFIG = (
     ),
     Signature(
         "lora_rank_error",
-        pattern(r"LoRA rank (?P<rank>\d+) is greater than max_lora_rank (?P<max>\d+)"),
+        pattern(r"LoRA rank (?P<rank>\d{1,9}) is greater than max_lora_rank (?P<max>\d+)"),
         "0.2 to 0.33, also wrapped by the executor",
-        "set --max-lora-rank {rank} (it is {max})",
+        "{fit} (it is {max})",
         start_only=True,
+        adjust=_rank_that_fits,
     ),
     Signature(
         "lora_rank_error",
@@ -85,7 +132,8 @@ CONFIG = (
         pattern(
             r"must be divisible by (?:the )?(?:tensor[ _]parallel|tp_size|TP size|tensor_model_parallel)|"
             r"\d+ is not divisible by \d+|is not divisible by (?:weight quantization block|tensor parallel)|"
-            r"not divisible by weight quantization block|vocab(?:ulary)? size.{0,40}divisible|"
+            r"not divisible by weight quantization block|input size is not aligned with the quantized weight shape|"
+            r"vocab(?:ulary)? size.{0,40}divisible|"
             r"(?:input_size_per_partition|output_size_per_partition|output_size).{0,80}not divisible"
         ),
         "0.1 to 0.33",
@@ -174,19 +222,53 @@ CONFIG = (
     ),
     Signature(
         "import_error",
+        pattern(r"(?P<file>[^\s:'\"]+\.so[.\d]*): undefined symbol"),
+        "0.2 to 0.33: compiled against another torch",
+        "{whose} {file} was built for another torch than the one that is installed: {mend}",
+        start_only=True,
+        adjust=_whose_extension,
+    ),
+    Signature(
+        "import_error",
         pattern(
             r"undefined symbol|^(?:\w+\.)*(?:ImportError|ModuleNotFoundError): |partially initialized module|"
             r"'_OpNamespace' '_C\w*' object has no attribute|"
             r"GLIBC(?:XX)?_[\d.]+' not found|DLL load failed|numpy\.dtype size changed|"
-            r"A module that was compiled using NumPy 1\.x cannot be run|operator \S+ does not exist"
+            r"A module that was compiled using NumPy 1\.x cannot be run|module 'numpy' has no attribute|"
+            r"numpy\.core\.multiarray failed to import|_ARRAY_API not found|operator \S+ does not exist"
         ),
         "0.2 to 0.33",
         start_only=True,
     ),
     Signature(
         "torch_compile_failure",
+        pattern(r"Failed to find C compiler|No such file or directory: '(?:gcc|cc|g\+\+|clang\+*)'"),
+        "Triton, all versions: it builds its launchers on the host",
+        "Triton needs a C compiler on this host: install gcc (Debian: build-essential) or name one with CC in `env`; "
+        "--enforce-eager does not always avoid it",
+        retry=Retry.PERMANENT,
+        start_only=True,
+    ),
+    Signature(
+        "torch_compile_failure",
+        pattern(r"fatal error: Python\.h: No such file"),
+        "Triton's launchers are C code against Python's headers",
+        "install Python's headers for the interpreter that runs vLLM (Debian: python3-dev, python3.12-dev)",
+        retry=Retry.PERMANENT,
+        start_only=True,
+    ),
+    Signature(
+        "torch_compile_failure",
+        pattern(r"pickle data was truncated|UnpicklingError|EOFError: Ran out of input|invalid load key"),
+        "a cache that a killed start left half written",
+        start_only=True,
+        within=pattern(r"torch/_inductor/|torch/_dynamo/|torch/_functorch/|vllm/compilation/|torch_compile_cache"),
+    ),
+    Signature(
+        "torch_compile_failure",
         pattern(
             r"vLLM failed to compile the model|failed to get the hash of the compiled graph|"
+            r"Bytes object is corrupted, checksum does not match|"
             r"Expected tensors only, but got|BackendCompilerFailed|InductorError|LoweringException|"
             r"torch\._dynamo\.exc\.\w+|torch\._inductor\.exc\.\w+|CppCompileError|"
             r"Failed to load (?:AOT )?compil|compiled artifact.{0,40}(?:corrupt|mismatch)|PTXASError|"

@@ -89,7 +89,7 @@ GPU = (
         "no_kernel_image",
         pattern(
             r"no kernel image is available|cudaErrorNoKernelImageForDevice|"
-            r"no kernel image is available for execution"
+            r"no kernel image is available for execution|(?:HIP|CUDA) error: invalid device function"
         ),
         "all versions; 0.9 on a new card: ready first, dead with the first request",
     ),
@@ -125,6 +125,7 @@ GPU = (
             r"not supported on (?:this|the current) GPU|requires (?:GPUs? with )?compute capability|"
             r"No valid attention backend found|out of resource: shared memory|"
             r"FP8 is not supported on|fp8e4nv not supported in this architecture|"
+            r"No \w+ MoE backend supports|compute capability not supported|"
             r"is only supported on .{0,40}(?:Hopper|Ampere|Blackwell|SM ?\d+)|FlashAttention only supports Ampere"
         ),
         "0.2 to 0.33",
@@ -141,14 +142,15 @@ GPU = (
     ),
     Signature(
         "flashinfer_jit",
-        pattern(r"^(?:\w+Error: )SM 1[0-9]\.x requires CUDA >= (?P<need>[\d.]+)"),
-        "0.23 to 0.26, where nothing caught it",
+        pattern(r"^(?:\w+Error: )SM 1[0-9]\.x requires CUDA >= (?P<need>\d+(?:\.\d+)?)"),
+        "0.23 to 0.26, where nothing caught it; printed by what was caught as well",
         _NEWER_TOOLKIT,
+        tier=Tier.VAGUE,
         start_only=True,
     ),
     Signature(
         "flashinfer_jit",
-        pattern(r"SM 1[0-9]\.x requires CUDA >= (?P<need>[\d.]+)"),
+        pattern(r"SM 1[0-9]\.x requires CUDA >= (?P<need>\d+(?:\.\d+)?)"),
         "0.23 to 0.26; a fallback notice, harmless while the start goes on",
         _NEWER_TOOLKIT,
         kind=Kind.CONTEXT,
@@ -184,12 +186,12 @@ GPU = (
     ),
     Signature(
         "illegal_instruction",
-        pattern(r"Fatal Python error: Illegal instruction|^Illegal instruction\b|\bSIGILL\b|exit code: -4\b"),
+        pattern(r"Fatal Python error: Illegal instruction|^Illegal instruction\b|\bSIGILL\b|exit code:? -4\b"),
         "0.32 on CPUs (measured): bf16 attention on a VM without AMX, at the first request",
     ),
     Signature(
         "segfault",
-        pattern(r"Segfault encountered|Segmentation fault|\bSIGSEGV\b|exit code: -11\b"),
+        pattern(r"Segfault encountered|Segmentation fault|\bSIGSEGV\b|exit code:? -11\b"),
         "0.8 to 0.33",
     ),
     Signature(

@@ -12,6 +12,10 @@ def _utilization_that_fits(found: dict[str, str]) -> dict[str, str]:
     return {"fit": f", or, to live beside it, set --gpu-memory-utilization {share:.2f}"}
 
 
+_ROOM = (
+    "raise --gpu-memory-utilization, shrink the trial run (--max-num-batched-tokens, --max-num-seqs, multimodal "
+    "limits), or use more GPUs or a smaller checkpoint"
+)
 OOM_BY_STAGE = "{stage}"
 """The remedy that only the verdict can word: it knows what the engine was doing."""
 
@@ -28,8 +32,10 @@ MEMORY = (
     ),
     Signature(
         "kv_cache_too_small",
-        pattern(r"KV cache is needed, which is larger than the available KV cache memory"),
-        "0.8 to 0.33",
+        pattern(r"KV cache is needed, which is larger than the available KV cache memory(?: \((?P<have>-?[\d.]+))?"),
+        "0.8 to 0.33; 0.19 on proposes no length where nothing is left",
+        "one sequence does not fit{have}: {room}, or lower --max-model-len",
+        adjust=lambda found: {"have": f" into {have} GiB" if (have := found.get("have")) else "", "room": _ROOM},
     ),
     Signature(
         "kv_cache_too_small",
@@ -45,11 +51,15 @@ MEMORY = (
         "kv_cache_too_small",
         pattern(r"No available memory for the cache blocks"),
         "0.1 to 0.33",
+        "nothing is left for the cache: {room}",
+        adjust=lambda _: {"room": _ROOM},
     ),
     Signature(
         "kv_cache_too_small",
         pattern(r"Available KV cache memory: -[\d.]+ GiB"),
         "0.9 to 0.33, gpu_worker.py; a negative figure precedes the error",
+        "nothing is left for the cache: {room}",
+        adjust=lambda _: {"room": _ROOM},
         kind=Kind.WARNING,
         quiet=True,
     ),
@@ -114,15 +124,23 @@ MEMORY = (
     ),
     Signature(
         "shm_too_small",
+        pattern(r"Errno 28\]|No space left on device"),
+        "multiprocessing's semaphores and segments name no path",
+        within=pattern(r"multiprocessing/(?:synchronize|shared_memory|heap)\.py|SemLock|shm_open|/dev/shm"),
+    ),
+    Signature(
+        "shm_too_small",
         pattern(
-            r"insufficient shared memory \(shm\)|unable to (?:open|mmap|allocate) shared memory|"
+            r"insufficient shared memory \(shm\)|Unexpected bus error encountered in worker|"
+            r"DataLoader worker \(pid\(?s?\)? ?[^)]{0,80}\) (?:is|are) killed by signal: Bus error|"
+            r"unable to (?:open|mmap|allocate) shared memory|"
             r"(?:ftruncate|posix_fallocate|shm_open) ?(?:failed|\().{0,60}(?:No space left|shared memory)"
         ),
         "torch multiprocessing",
     ),
     Signature(
         "shm_too_small",
-        pattern(r"^(?:Fatal Python error: )?Bus error\b|^!+ ?(?:SIGBUS|Bus error)|died.{0,40}exit code: -7\b"),
+        pattern(r"^(?:Fatal Python error: )?Bus error\b|^!+ ?(?:SIGBUS|Bus error)|exit code:? -7\b"),
         "a full /dev/shm ends a writer with SIGBUS",
         tier=Tier.VAGUE,
     ),

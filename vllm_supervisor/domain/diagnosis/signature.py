@@ -57,6 +57,10 @@ class Signature:
     """Counts also on a line that its writer marked INFO or WARNING."""
     start_only: bool = False
     """A request can provoke the same text: after readiness it counts only if the engine died as well."""
+    within: re.Pattern[str] | None = None
+    """Counts only at the end of a traceback one of whose frames matches; other signatures yield to it there."""
+    before_banner: bool = False
+    """Printed before vLLM says anything of itself: where a run has come to something, it belongs to the next one."""
     adjust: Adjust | None = field(default=None, compare=False)
 
 

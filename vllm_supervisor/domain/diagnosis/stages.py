@@ -1,6 +1,17 @@
 """Out of GPU memory: at which stage, because the remedies are opposite."""
 
+import re
+
 from vllm_supervisor.domain.diagnosis.evidence import Evidence
+from vllm_supervisor.domain.diagnosis.tracebacks import Tracebacks
+
+_FRAMES = (
+    ("graphs", re.compile(r"in (?:capture_model|_capture_cudagraphs)\b")),
+    ("cached", re.compile(r"in (?:compile_or_warm_up_model|kernel_warmup|initialize_from_config|initialize_cache)\b")),
+    ("loaded", re.compile(r"in (?:profile_run|determine_available_memory|determine_num_available_blocks)\b")),
+    ("load", re.compile(r"in (?:load_model|create_weights|process_weights_after_loading)\b")),
+)
+"""Functions of the workers, 0.6 to 0.33, innermost first: a tail without the lines of the stages shows them too."""
 
 _REMEDIES = {
     "run": (
@@ -11,6 +22,10 @@ _REMEDIES = {
         "graph capture needs room outside the pool: lower --gpu-memory-utilization by 0.05, or capture fewer sizes "
         "(--max-num-seqs, or --enforce-eager at the cost of speed)"
     ),
+    "cached": (
+        "the weights and the cache are in place, and what the warm-up needs has no room beside them: lower "
+        "--gpu-memory-utilization by 0.05, or --max-num-seqs"
+    ),
     "loaded": (
         "the weights fit, the profiling run did not: lower --max-num-batched-tokens, --max-num-seqs or the "
         "multimodal limits"
@@ -20,6 +35,11 @@ _REMEDIES = {
         "quantized checkpoint, or a larger card; check first that nothing else holds memory (`nvidia-smi`)"
     ),
 }
+
+
+def stage_of(tracebacks: Tracebacks, number: int) -> str | None:
+    """Return the stage that the traceback of line `number` passes through; None where it shows none."""
+    return next((stage for stage, frame in _FRAMES if tracebacks.passed(frame, number)), None)
 
 
 def oom_class(evidence: Evidence) -> str:

@@ -207,4 +207,27 @@ def _from_hit(hit: Hit, evidence: Evidence, secondary: tuple[str, ...]) -> Diagn
         groups["stage"] = oom_remedy(evidence)
     action = signature.remedy.format_map(groups) if signature.remedy else explained.action
     retry: Retry = signature.retry or CLASSES[cls].retry
-    return Diagnosis(cls, retry, explained.summary, _presentable(hit.text), hit.line, action, secondary)
+    if cls in _UNEXPLAINED:
+        return _unexplained(hit, evidence, retry, action, secondary)
+    raised = evidence.raised_at(hit.line)
+    text = hit.text if raised is None or len(raised.text) < len(hit.text) else raised.text
+    return Diagnosis(cls, retry, explained.summary, _presentable(text), hit.line, action, secondary)
+
+
+_UNEXPLAINED = {"engine_core_init_failed": "the engine did not start", "engine_core_died": "the engine's process died"}
+_SILENT = ", and the log does not say why"
+
+
+def _unexplained(hit: Hit, evidence: Evidence, retry: Retry, action: str, secondary: tuple[str, ...]) -> Diagnosis:
+    """Name the exception that nothing here knows, where the log holds one."""
+    cls, raised = hit.signature.cls, evidence.root()
+    happened = _UNEXPLAINED[cls]
+    if raised is None:
+        return Diagnosis(cls, retry, happened + _SILENT, _presentable(hit.text), hit.line, action, secondary)
+    place = f"it was raised at {raised.where}; read" if raised.where else "read"
+    action = (
+        f"{place} the lines above line {raised.line}, and look for that text among vLLM's issues; "
+        f"`vllm-supervisor explain {cls}` says what else to look at"
+    )
+    summary = f"{happened}: {raised.name} (no cause that is known here)"
+    return Diagnosis(cls, retry, summary, _presentable(raised.text), raised.line, action, secondary)
