@@ -6,11 +6,45 @@ from tests.fakes.engine import EngineScript
 from tests.fakes.house import build
 from tests.fakes.situations import blocked
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked, StopAsked
-from vllm_supervisor.domain.model import Blocker, BlockerKind, Outcome, Phase, State
+from vllm_supervisor.domain.model import Blocker, BlockerKind, Outcome, Phase, Policy, State
 from vllm_supervisor.ports import Note
 from vllm_supervisor.runtime.headline import Headline, headline
+from vllm_supervisor.runtime.readiness import ReadinessNotice
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("exits", [True, False])
+async def test_the_cause_is_the_last_that_is_told_of_a_daemon_that_gave_up(exits: bool) -> None:
+    """Whether it ends with its failure or later: `ending` would take the cause away from whoever looks."""
+    told: list[str] = []
+    line = Headline(told.append)
+    policy = Policy(exit_when_failed=exits, restart_enabled=False)
+    house = build(EngineScript(exits_after=1.0), policy=policy, more=(line,))
+    async with house.run():
+        house.supervisor.post(StartAsked())
+        if not exits:
+            await house.until(Phase.FAILED)
+            house.supervisor.post(ShutdownAsked())
+        assert await house.ended() == (10 if exits else 0)
+    assert told[-1] == line.text
+    assert told[-1].startswith("failed: the engine ended and restart.enabled is false")
+
+
+@pytest.mark.parametrize(("retries", "gives_up"), [(0.0, True), (30.0, False)])
+async def test_whoever_waits_for_an_engine_that_will_not_come_is_let_go(retries: float, gives_up: bool) -> None:
+    """Once, and not where it is tried again."""
+    calls: list[str] = []
+    notice = ReadinessNotice(lambda _: False, lambda _: calls.append("extend"), lambda: calls.append("give up"))
+    policy = Policy(restart_enabled=False, retry_failed_every=retries)
+    house = build(EngineScript(exits_after=1.0), EngineScript(exits_after=1.0), policy=policy, more=(notice,))
+    async with house.run():
+        house.supervisor.post(StartAsked())
+        await house.until(Phase.FAILED)
+        await house.supervisor.ask(StopAsked())
+        assert calls == ["extend"] + ["give up"] * gives_up
+        house.supervisor.post(ShutdownAsked())
+        await house.ended()
 
 
 async def test_each_line_is_told_once_as_the_state_changes() -> None:

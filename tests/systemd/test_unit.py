@@ -31,6 +31,22 @@ def test_start_may_wait_for_the_engine(service: Container) -> None:
         service.run("systemctl stop vllm-supervisor")
 
 
+def test_start_that_waits_for_an_engine_that_will_not_come(service: Container) -> None:
+    """With `systemd.ready_when: engine` it fails at once, says why, and is not begun again."""
+    failing = CONFIG.replace("log_file:", 'env: {SIM_EXIT_CODE: "1"}\n    log_file:')
+    failing = failing.replace("restart: {", "restart: {never_ready_limit: 1, ")
+    service.write("/etc/vllm-supervisor/config.yaml", failing + "systemd: {ready_when: engine}\n")
+    try:
+        assert service.run("timeout 60 systemctl start vllm-supervisor", check=False).returncode == 1
+        assert service.show("ActiveState") == "failed"
+        assert service.show("ExecMainStatus") == "10"
+        assert service.show("StatusText").startswith("failed: ")
+        assert "never got ready" in service.show("StatusText")
+        assert service.show("NRestarts") == "0"
+    finally:
+        service.run("systemctl reset-failed vllm-supervisor")
+
+
 def test_killed_worker_is_followed_by_one_new_engine(ready: Container) -> None:
     """SIGKILL of a worker makes vLLM exit 0; that is a failure, and one engine follows."""
     before = ready.status()

@@ -26,7 +26,7 @@ from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.config.reading import Source
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.domain.spec import JOURNAL
-from vllm_supervisor.errors import ConfigError, Problem, SupervisorError
+from vllm_supervisor.errors import ConfigError, ExitCode, Problem, SupervisorError
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api, LogReader
 from vllm_supervisor.runtime.facts import Configured
@@ -117,6 +117,7 @@ class Daemon:
         self._status = 0
         self._notifier = systemd.Notifier(os.environ)
         self._told_ready = False
+        self._gave_up = False
         self._refitted = anyio.Event()
         """Another kit was taken into use."""
         passed = systemd.listen_fds(os.environ)
@@ -162,7 +163,9 @@ class Daemon:
     ) -> None:
         """Own the engine until told to end; the control socket answers until then, and ends with us."""
         self._status = await supervisor.run(task_status=task_status)
-        self._notifier.stopping("stopped")
+        if self._gave_up and self._status == ExitCode.OK:
+            self._status = ExitCode.FAILED
+        self._notifier.stopping(self._headline.text if self._status else "stopped")
         everything.cancel()
 
     async def _tell_ready(self) -> None:
@@ -183,6 +186,12 @@ class Daemon:
                 if await selfcheck.answers(self._control.path):
                     self._notifier.watchdog()
             await anyio.sleep(interval / 2)
+
+    def _give_up(self, supervisor: Supervisor) -> None:
+        """End, as systemd waits for an engine that will not come: its start fails at once, and stays failed."""
+        if self._notifier.present:
+            self._gave_up = True
+            supervisor.post(ShutdownAsked())
 
     def _say_ready(self, status: str) -> bool:
         self._told_ready |= self._notifier.ready(status)
@@ -206,10 +215,13 @@ class Daemon:
         recorder = Recorder(clock.wall)
         self._prometheus = PrometheusObserver(__version__, clock.now())
         observers: list[Observer] = [recorder, logs.LogObserver(self._logger), self._prometheus]
-        observers.append(Headline(self._notifier.status, lambda: supervisor.facts))
+        self._headline = Headline(self._notifier.status, lambda: supervisor.facts)
+        observers.append(self._headline)
         observers.append(EndingNotice(self._notifier.extend_timeout))
         if plan.ready_when == "engine":
-            observers.append(ReadinessNotice(self._say_ready, self._notifier.extend_timeout))
+            observers.append(
+                ReadinessNotice(self._say_ready, self._notifier.extend_timeout, lambda: self._give_up(supervisor))
+            )
 
         def note(message: Note) -> None:
             for observer in observers:

@@ -28,12 +28,20 @@ class Headline:
         self._remark = ""
         self._told = ""
         self._told_at = -math.inf
+        self._failed = False
+
+    @property
+    def text(self) -> str:
+        """What was told last of the state."""
+        return self._text
 
     def stepped(self, before: State, event: Event, after: State, now: float) -> None:  # noqa: ARG002 -- Observer's shape
         """Tell the state that a step led to."""
         starting = before.phase is after.phase is Phase.STARTING
         if starting and now - self._told_at < INTERVAL:
             return
+        if self._failed and after.phase is Phase.EXITED:
+            return  # the cause is what whoever looks at a daemon that gave up wants to read
         text = headline(after, now)
         if after.phase is Phase.STARTING and after.process is not None:
             text = ": ".join(part for part in (text, progress_text(self._facts(), now)) if part)
@@ -52,7 +60,12 @@ class Headline:
         return True
 
     def recorded(self, record: Record) -> None:
-        """Ignore: `stepped` has the whole state."""
+        """Take note of a failure: where the daemon ends with it, no step shows a state that has it."""
+        if record.after is Phase.FAILED:
+            self._failed, self._text = True, f"failed: {record.detail}"
+            self._say()
+        elif record.after is not Phase.EXITED:
+            self._failed = False
 
     def noted(self, note: Note) -> None:
         """Say what is wrong with a configuration that was refused, until the next one that is not."""

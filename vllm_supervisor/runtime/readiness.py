@@ -13,11 +13,18 @@ EXTENSION = 60.0
 
 
 class ReadinessNotice:
-    """An Observer. Calls `ready` until it is taken, once the engine first is; until then `extend`, while one starts."""
+    """An Observer. Calls `ready` until it is taken, once the engine first is; until then `extend`, while one starts.
 
-    def __init__(self, ready: Callable[[str], bool], extend: Callable[[float], object]) -> None:
+    `give_up` is called when none will be: whoever waits for it would wait until their own limit, learn nothing, and
+    begin all over again.
+    """
+
+    def __init__(
+        self, ready: Callable[[str], bool], extend: Callable[[float], object], give_up: Callable[[], object]
+    ) -> None:
         self._ready = ready
         self._extend = extend
+        self._give_up = give_up
         self._done = False
         self._extended_at = -math.inf
 
@@ -28,7 +35,9 @@ class ReadinessNotice:
         if after.phase is Phase.READY:
             # Not taken (the manager is behind with reading): the next probe brings another step.
             self._done = self._ready("ready")
-        elif after.phase is Phase.STARTING and after.process is not None and now - self._extended_at >= INTERVAL:
+        elif after.phase is Phase.FAILED and after.deadline is None and before.phase is not Phase.FAILED:
+            self._give_up()
+        elif _moves(after) and now - self._extended_at >= INTERVAL:
             self._extended_at = now
             self._extend(EXTENSION)
 
@@ -37,6 +46,11 @@ class ReadinessNotice:
 
     def noted(self, note: Note) -> None:
         """Ignore notes: none is readiness."""
+
+
+def _moves(state: State) -> bool:
+    """Say whether an engine starts. One that fails to be launched lets the manager's limit pass."""
+    return state.phase is Phase.STARTING and state.process is not None
 
 
 class EndingNotice:
