@@ -2,8 +2,12 @@
 
 import csv
 import json
+import os
+import signal
+import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,7 +83,7 @@ def test_it_refuses_and_keeps_within_bounds(make_rig: Make, tmp_path: Path) -> N
 
 
 def test_an_interrupt_shows_what_there_is(make_rig: Make) -> None:
-    """Ctrl-C after the first step: its row and a verdict, status 130, and no request of ours stays."""
+    """Ctrl-C after the first step: its row, status 130, no verdict from it alone, and no request of ours stays."""
     rig = started(make_rig, env={"SIM_KV_TOKENS": "65536"})
     command = [str(COMMAND), "advise", "--load", *QUICK, "--socket", str(rig.socket)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -89,8 +93,58 @@ def test_an_interrupt_shows_what_there_is(make_rig: Make) -> None:
         running.send_signal(2)
         out, err = running.communicate(timeout=30)
     assert (running.returncode, err) == (130, "")
-    assert "\nended       interrupted\n" in out
+    assert out.endswith("\nno verdict  there is nothing to compare a single step with\nended       interrupted\n"), out
+    assert "verdict     " not in out
     rig.until(lambda: rig.ask_engine("/metrics")[1].count(b"num_requests_running{") and running_now(rig) == 0)
+
+
+def test_an_engine_that_goes_away_gets_no_verdict(make_rig: Make) -> None:
+    """Killed within the first step, and started again by the daemon: what was measured, one line, and status 1."""
+    rig = started(make_rig, env={"SIM_KV_TOKENS": "65536", "SIM_TOKENS_PER_SECOND": "100"})
+    command = [str(COMMAND), "advise", "--load", *QUICK, "--socket", str(rig.socket)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.stdout.readline()
+        os.kill(rig.leader(), signal.SIGKILL)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert err.startswith("vllm-supervisor: advise --load: the engine w"), err
+    assert err.count("\n") == 1
+    assert "\nno verdict  the engine w" in out
+    assert "does not count" in out
+    assert "keep " not in out
+
+
+def test_a_step_with_others_requests_does_not_count(make_rig: Make) -> None:
+    """Six clients come after the first step: it is shown, the run ends, and the plot has only what counts."""
+    rig = started(make_rig, env={"SIM_KV_TOKENS": "65536", "SIM_TOKENS_PER_SECOND": "100"})
+    command = [str(COMMAND), "advise", "--load", *QUICK, "--socket", str(rig.socket)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        lines = [running.stdout.readline() for _ in range(3)]
+        with crowd(rig, 6):
+            out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, "")
+    table, _, rest = ("".join(lines[2:]) + out).partition("\n\n")
+    *counted, last = table.splitlines()
+    assert last.endswith("others' requests too, does not count")
+    assert not any("others'" in row for row in counted)
+    bars = [line for line in rest.splitlines() if "#" in line]
+    assert [bar.split()[0] for bar in bars] == [row.split()[0] for row in counted]
+    assert "\nended       others' requests came in between" in rest
+
+
+@contextmanager
+def crowd(rig: Rig, count: int) -> Iterator[None]:
+    """Keep more requests in flight, whatever else is."""
+    body = json.dumps({"model": "demo/model", "prompt": "x", "max_tokens": 3000, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with ExitStack() as clients:
+        for _ in range(count):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", rig.port), 30))
+            client.sendall(head.encode() + body)
+        yield
 
 
 def running_now(rig: Rig) -> float:

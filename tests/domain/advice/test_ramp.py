@@ -1,5 +1,7 @@
 """A load doubled step by step: when it stops, how it reads, where it settles."""
 
+from dataclasses import replace
+
 import pytest
 
 from vllm_supervisor.domain.advice import Sample, Verdict
@@ -59,6 +61,17 @@ def test_the_first_step_is_no_reason_to_stop() -> None:
     alone = conclude(GROWING[:1])
     assert alone is not None
     assert (alone.target, alone.knee) == (1, None)
+    assert "grew" not in alone.reason
+
+
+def test_a_step_that_was_spoiled_does_not_count() -> None:
+    """With others' requests in it, it would have doubled the tokens: it is named, and nothing rests on it."""
+    spoiled = replace(step(16, 500, waiting=9, kv=0.99), foreign=True, spoiled=True)
+    assert reading(spoiled, GROWING[-1]) == "requests queue, KV cache full, others' requests too, does not count"
+    assert conclude([*GROWING, spoiled]) == conclude(GROWING)
+    assert conclude([spoiled]) is None
+    shared = replace(spoiled, spoiled=False)
+    assert "8.33 x the tokens" in reading(shared, GROWING[-1])
 
 
 def test_a_step_is_put_together_from_looks_and_answers() -> None:

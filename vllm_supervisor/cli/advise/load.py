@@ -5,17 +5,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.loadgen import ClosedLoop, Seen, StreamClient
 from vllm_supervisor.cli.client import Status, get_json
 from vllm_supervisor.domain.advice import Sample, sample_of
-from vllm_supervisor.domain.advice.ramp import Step, is_flat, measured, why_stop
+from vllm_supervisor.domain.advice.ramp import Conclusion, Step, conclude, is_flat, measured, why_stop
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.errors import SupervisorError
@@ -56,6 +57,23 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     stopped: str = ""
     interrupted: bool = False
+    lost: str = ""
+    """How the engine that was measured came to be gone."""
+
+    @property
+    def conclusion(self) -> Conclusion | None:
+        """What the steps say; None where `why_none` does."""
+        return None if self.why_none else conclude(self.steps)
+
+    @property
+    def why_none(self) -> str:
+        """Why nothing can be concluded, else empty."""
+        if self.lost:
+            return self.lost
+        count = sum(not step.spoiled and step.throughput > 0 for step in self.steps)
+        if not count:
+            return "no step was finished that counts"
+        return "there is nothing to compare a single step with" if self.interrupted and count == 1 else ""
 
 
 def load(args: argparse.Namespace, socket: str, tell: Callable[[Run], None]) -> Run:
@@ -75,7 +93,7 @@ def load(args: argparse.Namespace, socket: str, tell: Callable[[Run], None]) -> 
         with_traffic=args.with_traffic,
     )
     try:
-        return anyio.run(_Load(status, _key(args), bounds, (args.prompt_tokens, args.output_tokens), tell).run)
+        return anyio.run(_Load(socket, status, _key(args), bounds, (args.prompt_tokens, args.output_tokens), tell).run)
     except BaseExceptionGroup as failures:
         told = failures.subgroup(SupervisorError)
         if told is None:
@@ -105,6 +123,7 @@ class _Load:
 
     def __init__(
         self,
+        socket: str,
         status: Status,
         key: str | None,
         bounds: Bounds,
@@ -112,6 +131,8 @@ class _Load:
         tell: Callable[[Run], None],
     ) -> None:
         base_url, model = str(status["base_url"]), str(status["model"])
+        self._socket = socket
+        self._generation = status.get("generation")
         self._bounds = bounds
         self._lengths = lengths
         self._tell = tell
@@ -143,6 +164,7 @@ class _Load:
                 if limit.cancelled_caught:
                     run.stopped = f"{self._bounds.seconds:g} s have passed (--max-seconds)"
                 group.cancel_scope.cancel()
+            run.lost = run.lost or await self._loss()
             return run
         finally:
             with anyio.CancelScope(shield=True):
@@ -202,16 +224,19 @@ class _Load:
             if is_flat(step, before) and not step.failed and not loop.spent:
                 # What else runs on the host may have held up one step: the better of two counts.
                 again = await self._step(loop, concurrency)
-                step = max(step, again, key=lambda tried: tried.throughput)
+                step = max(step, again, key=lambda tried: (not tried.foreign, tried.throughput))
+            run.lost = await self._loss()
+            if run.lost or (step.foreign and not self._bounds.with_traffic):
+                step = replace(step, spoiled=True)
             run.steps.append(step)
             self._tell(run)
-            run.stopped = self._why_end(loop, step, before) or ""
+            run.stopped = run.lost or self._why_end(loop, step, before) or ""
             if run.stopped:
                 return
             concurrency = min(2 * concurrency, self._bounds.concurrency)
 
     def _why_end(self, loop: ClosedLoop, step: Step, before: Step | None) -> str | None:
-        if step.foreign and not self._bounds.with_traffic:
+        if step.spoiled:
             return "others' requests came in between (--with-traffic goes on all the same)"
         if (why := why_stop(step, before)) is not None:
             return why
@@ -220,6 +245,18 @@ class _Load:
         if step.concurrency >= self._bounds.concurrency:
             return f"{step.concurrency} at once were tried (--max-concurrency)"
         return None
+
+    async def _loss(self) -> str:
+        """Say how the engine that is measured came to be gone; empty while it is there."""
+        try:
+            status = await to_thread.run_sync(get_json, self._socket, "/v1/status")
+        except SupervisorError:
+            return "the daemon went away during the run"
+        generation, state = status.get("generation"), status.get("state")
+        if generation != self._generation:
+            return f"the engine was restarted during the run (generation {self._generation}, now {generation})"
+        # Unhealthy may be what our load makes of an engine that still works.
+        return "" if state in ("ready", "unhealthy") else f"the engine went away during the run: it is {state}"
 
     async def _step(self, loop: ClosedLoop, concurrency: int) -> Step:
         """Hold one concurrency, for as long as it takes each client to have had an answer."""

@@ -21,7 +21,10 @@ class NotWrittenError(SupervisorError):
 
 
 def run_load(args: argparse.Namespace, socket: str) -> int:
-    """Run it; 0, 130 where it was interrupted, which shows what there is. Raises as `load`, NotWrittenError (2)."""
+    """Run it; 0, 1 where nothing counts, 130 where it was interrupted; all show what there is.
+
+    Raises as `load`, NotWrittenError (2), SupervisorError (1) where the engine went away.
+    """
     if args.csv and args.csv != _OUT:
         # Before the load: it takes minutes, and others have a part in it.
         _write(args.csv, "", mode="a")
@@ -38,7 +41,9 @@ def run_load(args: argparse.Namespace, socket: str) -> int:
         _write(args.csv, loadtext.as_csv(run), mode="w")
     if run.interrupted:
         return _INTERRUPTED
-    return ExitCode.OK if run.steps else ExitCode.NOT_READY
+    if run.lost:
+        raise SupervisorError("advise --load", run.lost, "see `vllm-supervisor status`, and run it again")
+    return ExitCode.OK if run.conclusion else ExitCode.NOT_READY
 
 
 def _write(name: str, text: str, *, mode: Literal["a", "w"]) -> None:

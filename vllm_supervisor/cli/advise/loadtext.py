@@ -4,7 +4,7 @@ import csv
 import io
 
 from vllm_supervisor.cli.advise.load import Run
-from vllm_supervisor.domain.advice.ramp import Conclusion, Spread, Step, conclude, reading
+from vllm_supervisor.domain.advice.ramp import Spread, Step, reading
 
 _COLUMNS = (
     ("concurrency", 11), ("running", 7), ("waiting", 7), ("KV", 6), ("tokens/s", 8),
@@ -42,29 +42,26 @@ def row(run: Run, index: int) -> str:
 
 def foot(run: Run) -> str:
     """Return the plot, and what the steps say together."""
-    found = conclude(run.steps)
+    found, counted = run.conclusion, [step for step in run.steps if not step.spoiled]
+    lines = ["", *_plot(counted), ""] if counted else [""]
     if found is None:
-        return f"ended: {run.stopped}; no step was finished, so there is nothing to say"
-    lines = [
-        "",
-        *_plot(run.steps),
-        "",
-        f"verdict     {found.verdict}: {found.reason}",
-        f"in flight   keep {found.target}",
-    ]
-    if found.knee is not None:
+        lines.append(f"no verdict  {run.why_none}")
+    else:
+        lines += [f"verdict     {found.verdict}: {found.reason}", f"in flight   keep {found.target}"]
+    if found is not None and found.knee is not None:
         lines.append(f"throughput  {found.knee.why}")
-    lines.append(f"ended       {run.stopped}")
+    if run.stopped != run.why_none:
+        lines.append(f"ended       {run.stopped}")
     return "\n".join(lines)
 
 
 def as_json(run: Run) -> dict[str, object]:
     """Return the object of `advise --load --json`; the keys of `advise --json` among them."""
-    found: Conclusion | None = conclude(run.steps)
+    found = run.conclusion
     last = run.steps[-1] if run.steps else None
     return {
         "verdict": found.verdict.value if found else None,
-        "reason": found.reason if found else None,
+        "reason": found.reason if found else run.why_none,
         "current_concurrency": last.concurrency if last else None,
         "target_concurrency": found.target if found else None,
         "evidence": [

@@ -43,6 +43,8 @@ class Step:
     preemptions: float = 0.0
     foreign: bool = False
     """More requests were seen in the engine than ours."""
+    spoiled: bool = False
+    """It measured something else than our load alone: shown, and nothing is concluded from it."""
 
 
 def measured(
@@ -110,6 +112,8 @@ def reading(step: Step, before: Step | None) -> str:
         said.append(f"{step.preemptions:.0f} preempted")
     if step.foreign:
         said.append("others' requests too")
+    if step.spoiled:
+        return ", ".join([*said, "does not count"])
     if before is not None and before.throughput > 0:
         ratio = step.throughput / before.throughput
         said.append(f"flat: {ratio:.2f} x the tokens" if ratio < 1 + GAIN else f"{ratio:.2f} x the tokens")
@@ -127,8 +131,11 @@ class Conclusion:
 
 
 def conclude(steps: Sequence[Step]) -> Conclusion | None:
-    """Return the lower of the knee, what ran without a queue, and 85 % of the KV cache; None without a step."""
-    good = [step for step in steps if step.throughput > 0]
+    """Return the lower of the knee, what ran without a queue, and 85 % of the KV cache.
+
+    None without a step that counts.
+    """
+    good = [step for step in steps if step.throughput > 0 and not step.spoiled]
     if not good:
         return None
     last, before = good[-1], good[-2] if len(good) > 1 else None
@@ -153,6 +160,8 @@ def _verdict(last: Step, before: Step | None) -> tuple[Verdict, str]:
         return Verdict.COMPUTE_BOUND, f"{at} hardly more tokens a second than at {before.concurrency}"
     if full:
         return Verdict.HEALTHY, f"{at} the KV cache is {last.kv:.0%} full, and nothing waits"
+    if before is None:
+        return Verdict.CLIENT_BOUND, f"nothing waits {at}: what more at once would bring was not tried"
     return Verdict.CLIENT_BOUND, f"throughput still grew {at}: the run ended before the engine's limit"
 
 
