@@ -115,10 +115,10 @@ class World:
         """Have the daemon end, and the observer after it. Returns the daemon's exit status."""
         with self.judge.window("down"):
             status = self.rig.stop(60)
-        left = engines(Table(self.token).look()), orphans() if self.mounts else []
-        if any(left):
-            self.judge.accuse("no process is left", f"after the daemon's end: {left}")
-        self.see()
+            left = engines(Table(self.token).look()), orphans() if self.mounts else []
+            if any(left):
+                self.judge.accuse("no process is left", f"after the daemon's end: {left}")
+            self.see()
         return status
 
     def abandon(self) -> list[str]:
