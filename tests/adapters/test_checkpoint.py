@@ -154,6 +154,82 @@ def broken(tmp_path: Path, content: bytes) -> None:
     (folder(tmp_path / "m") / "model.safetensors").write_bytes(content)
 
 
+def header(**tensors: object) -> bytes:
+    """A safetensors file of four bytes of data, with this header."""
+    text = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(4)
+
+
+def one(begin: int, end: int, kind: object = "U8", shape: object = None) -> dict[str, object]:
+    """A tensor in a header."""
+    return {"dtype": kind, "shape": [end - begin] if shape is None else shape, "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (header(a=one(0, 4), b=one(2, 4)), "its tensor 'b' overlaps another"),
+        (header(a=one(0, 1), b=one(2, 4)), "its tensor 'b' does not begin where another ends"),
+        (header(a=one(0, 2), b=one(2, 9)), "5 bytes are missing at its end"),
+        (header(a=one(0, 4, "F3")), "its tensor 'a' is of the unknown type 'F3'"),
+        (header(a=one(0, 4, None)), "its tensor 'a' is of the unknown type 'None'"),
+        (header(a=one(0, 4, "F32", [2])), "its tensor 'a' has not the size of its shape"),
+        (header(a=one(0, 4, "F32", "x")), "its tensor 'a' has not the size of its shape"),
+    ],
+    ids=["overlap", "hole", "outside", "type", "no type", "shape", "no shape"],
+)
+def test_tensors_that_make_no_sense(tmp_path: Path, content: bytes, words: str) -> None:
+    """Offsets, types and shapes have to agree with one another and with the file."""
+    broken(tmp_path, content)
+    with pytest.raises(BadInputError) as error:
+        look("m", tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}/m/model.safetensors: {words}; download the file again")
+
+
+def test_a_download_that_is_not_complete(tmp_path: Path) -> None:
+    """Without an index, parts that are missing are told by the names of the others, in GGUF too."""
+    model = folder(tmp_path / "m")
+    tensors(model / "model-00002-of-00004.safetensors", {"a": 1})
+    with pytest.raises(BadInputError, match=r"m: 3 of 4 parts are missing \(model-00002-of-0.*; download the rest"):
+        look("m", tmp_path)
+    gguf_file(tmp_path / "x-00001-of-00002.gguf")
+    with pytest.raises(BadInputError, match="1 of 2 parts are missing"):
+        look("x-00001-of-00002.gguf", tmp_path)
+    gguf_file(tmp_path / "x-00002-of-00002.gguf")
+    assert look("x-00001-of-00002.gguf", tmp_path).weights == 2000
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({}, "its weight_map names no tensor"),
+        (None, "its weight_map names no tensor"),
+        ({"a": "../b.safetensors"}, "its weight_map names '../b.safetensors', which is no file beside it"),
+        ({"a": 3}, "its weight_map names '3', which is no file beside it"),
+    ],
+    ids=["empty", "none", "elsewhere", "number"],
+)
+def test_an_index_that_names_no_files(tmp_path: Path, named: object, words: str) -> None:
+    """It is not taken for a model without weights."""
+    (folder(tmp_path / "m") / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    with pytest.raises(BadInputError, match=words):
+        look("m", tmp_path)
+
+
+def test_an_adapter_is_no_model(tmp_path: Path) -> None:
+    """With a configuration beside it or without; beside a model's own tensors it does not count."""
+    model = folder(tmp_path / "m")
+    tensors(model / "adapter_model.safetensors", {"a": 7})
+    with pytest.raises(BadInputError, match="it is a LoRA adapter, not a model; name the model that it was trained on"):
+        look("m", tmp_path)
+    tensors(model / "model.safetensors", {"a": 100})
+    assert look("m", tmp_path).weights == 100
+    for name in ("config.json", "model.safetensors"):
+        (model / name).unlink()
+    with pytest.raises(BadInputError, match="it holds a LoRA adapter, not a model"):
+        look("m", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

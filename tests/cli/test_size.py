@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.adapters.hosts import H100, environment, script
+from tests.adapters.test_checkpoint import tensors
 from tests.domain.capacity import models
 from vllm_supervisor.adapters.statefiles.measurements import MeasurementFile
 from vllm_supervisor.cli.main import main
@@ -318,6 +319,17 @@ def test_the_headline_tells_the_type_that_was_asked_for(tmp_path: Path, capsys: 
     out = capsys.readouterr().out
     assert "LlamaForCausalLM, 8.0 billion parameters, 32 bit\n" in out
     assert "256.0 KiB   32-bit cache" in out
+
+
+def test_a_checkpoint_of_another_model_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Headers that are far from what the configuration counts are told with both figures."""
+    written(tmp_path, models.LLAMA_3_8B)
+    tensors(tmp_path / "model.safetensors", {"a": 1 << 20})
+    assert main(["size", ".", "--gpu-memory", "H100"]) == 0
+    assert "Warning: the checkpoint holds 1.0 MiB, the configuration counts 15.0 GiB: they" in capsys.readouterr().out
+    _, found = asked(capsys, ".", "--gpu-memory", "H100")
+    assert found["doubtful"]["checkpoint_bytes"] == 1 << 20
+    assert found["doubtful"]["counted_bytes"] == pytest.approx(16_060_522_496, rel=0.01)
 
 
 def test_several_problems_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

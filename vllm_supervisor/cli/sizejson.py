@@ -35,6 +35,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "weights_bytes": sizing.weights.rank,
         "weights_bytes_whole_model": sizing.weights.whole,
         "checkpoint_bytes": sizing.weights.stored,
+        "doubtful": _doubtful(sizing),
         "weights_source": found.source if sizing.weights.source == "checkpoint" else sizing.weights.source,
         "overhead_bytes": {
             "likely": sizing.overhead.likely,
@@ -67,6 +68,14 @@ def _figures(sizing: Sizing) -> dict[str, Any]:
         "max_tokens": room.tokens if room else None,
         "max_concurrency": round(room.concurrency, 2) if room else None,
     }
+
+
+def _doubtful(sizing: Sizing) -> dict[str, int] | None:
+    """Return what does not agree: a checkpoint far from what its configuration counts."""
+    if sizing.doubtful is None:
+        return None
+    found, counted = sizing.doubtful
+    return {"checkpoint_bytes": found, "counted_bytes": counted}
 
 
 def _measured(answer: Answer) -> dict[str, Any] | None:

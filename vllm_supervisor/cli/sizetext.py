@@ -20,7 +20,7 @@ def text(answer: Answer) -> str:
     lines += _side_by_side(answer)
     if answer.helps:
         lines += ["", *_table(answer.helps)]
-    advice = [*_advice(sizing), *([answer.remark] if answer.remark else [])]
+    advice = [*_doubt(sizing), *_advice(sizing), *([answer.remark] if answer.remark else [])]
     return "\n".join([*lines, *(["", *advice] if advice else [])])
 
 
@@ -149,6 +149,13 @@ def _table(helps: tuple[Remedy, ...]) -> list[str]:
         notes = "; ".join(note for note in ("" if after.fits else "not enough alone", one.note) if note)
         lines.append(f"{one.change:<{width}}  {memory}  {tokens:>12}  {requests:>8}   {notes}".rstrip())
     return lines
+
+
+def _doubt(sizing: Sizing) -> list[str]:
+    if sizing.doubtful is None:
+        return []
+    found, counted = map(gib, sizing.doubtful)
+    return [f"Warning: the checkpoint holds {found}, the configuration counts {counted}: they are not of one model."]
 
 
 def _advice(sizing: Sizing) -> list[str]:

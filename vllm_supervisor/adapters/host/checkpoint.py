@@ -6,11 +6,11 @@ Raises BadInputError, one line each, for whatever cannot be read; files may come
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from vllm_supervisor.adapters.host import files, gguf
+from vllm_supervisor.adapters.host import files, gguf, safetensors
 from vllm_supervisor.adapters.host.model import hub_cache, snapshot
 from vllm_supervisor.adapters.host.wanted import Flags
 from vllm_supervisor.config.paths import expand_home
@@ -18,12 +18,13 @@ from vllm_supervisor.errors import BadInputError
 
 _MAX_JSON = 64 << 20
 """An index of 100,000 tensors is 10 MB."""
-_MAX_HEADER = 100_000_000
-"""The limit of the safetensors format itself."""
 _INDEX = "model.safetensors.index.json"
+_MOST_BYTES = 1 << 50
 _AGAIN = "download the file again"
 _DRAFT = re.compile(r"(?:^|\.)mtp\.|^(?:\w+\.){0,3}layers\.(\d+)\.")
-_BEGIN = 8
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.")
+_ADAPTER = "adapter_model.safetensors"
+_BASE = "name the model that it was trained on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def _folder(folder: Path) -> Checkpoint:
         lone = sorted(folder.glob("*.gguf"))
         if lone:
             return _gguf(lone[0])
+        if files.exists(folder / _ADAPTER) or files.exists(folder / "adapter_config.json"):
+            raise BadInputError(str(folder), "it holds a LoRA adapter, not a model", _BASE)
         raise BadInputError(str(folder), "there is no config.json in it", "name the folder of a model")
     config = _with_modelopt(_json(path), folder)
     weights, draft, source = _weights(folder, _layers(config))
@@ -89,14 +92,13 @@ def _weights(folder: Path, layers: int) -> tuple[int | None, int, str]:
     total = None
     shards = sorted(folder.glob("*.safetensors"))
     shards = [shard for shard in shards if not shard.name.startswith("consolidated")] or shards
+    if [shard.name for shard in shards] == [_ADAPTER]:
+        raise BadInputError(str(shards[0]), "it is a LoRA adapter, not a model", _BASE)
+    shards = [shard for shard in shards if shard.name != _ADAPTER]
     if files.exists(index):
-        data = _json(index)
-        metadata = data.get("metadata")
-        given = metadata.get("total_size") if isinstance(metadata, dict) else None
-        total = int(given) if isinstance(given, int | float) and given > 0 else None
-        named = data.get("weight_map")
-        wanted = {str(file) for file in named.values()} if isinstance(named, dict) else set()
-        shards = [folder / name for name in sorted(wanted)]
+        total, shards = _indexed(index)
+    else:
+        _complete(shards)
     if shards and all(map(files.exists, shards)):
         sizes = [_tensors(shard, layers) for shard in shards]
         loaded, draft = sum(size for size, _ in sizes), sum(draft for _, draft in sizes)
@@ -109,65 +111,49 @@ def _weights(folder: Path, layers: int) -> tuple[int | None, int, str]:
     return None, 0, "the configuration"
 
 
+def _indexed(index: Path) -> tuple[int | None, list[Path]]:
+    """Return the total that an index states, and the shards that it names, whether or not they are here."""
+    data = _json(index)
+    metadata, named = data.get("metadata"), data.get("weight_map")
+    if not isinstance(named, dict) or not named:
+        raise BadInputError(str(index), "its weight_map names no tensor", _AGAIN)
+    odd = next((file for file in named.values() if not isinstance(file, str) or Path(file).name != file), None)
+    if odd is not None:
+        raise BadInputError(str(index), f"its weight_map names {str(odd)[:80]!r}, which is no file beside it", _AGAIN)
+    given = metadata.get("total_size") if isinstance(metadata, dict) else None
+    total = int(given) if isinstance(given, int | float) and 0 < given < _MOST_BYTES else None
+    return total, [index.parent / name for name in sorted(set(named.values()))]
+
+
+def _complete(shards: list[Path]) -> None:
+    """Raise BadInputError where some of the parts are not here that the others are counted among."""
+    here: dict[int, set[int]] = {}
+    for shard in shards:
+        if found := _PART.search(shard.name):
+            here.setdefault(int(found[2]), set()).add(int(found[1]))
+    for count, parts in here.items():
+        if (missing := count - len(parts)) > 0:
+            why = f"{missing} of {count} parts are missing ({shards[0].name} is here)"
+            raise BadInputError(str(shards[0].parent), why, "download the rest")
+
+
 def _tensors(shard: Path, layers: int) -> tuple[int, int]:
     """Return the bytes of the tensors in a safetensors file: of those that are loaded, and of the others."""
     sizes = {True: 0, False: 0}
-    end = 0
-    for name, tensor in _header(shard).items():
-        if name == "__metadata__":
-            continue
-        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(isinstance(at, int) for at in offsets):  # noqa: PLR2004
-            raise BadInputError(str(shard), f"its header has no data_offsets for {name[:80]!r}", _AGAIN)
-        if not 0 <= offsets[0] <= offsets[1]:
-            raise BadInputError(str(shard), f"its header has no sense in data_offsets for {name[:80]!r}", _AGAIN)
+    for name, size in safetensors.tensors(shard).items():
         found = _DRAFT.search(name)
         later = found is not None and (found[1] is None or (0 < layers <= int(found[1])))
-        sizes[later] += offsets[1] - offsets[0]
-        end = max(end, offsets[1])
-    missing = end - _data(shard)
-    if missing > 0:
-        raise BadInputError(str(shard), f"{missing} bytes are missing at its end", _AGAIN)
+        sizes[later] += size
     return sizes[False], sizes[True]
-
-
-def _header(shard: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: eight bytes of length, and so much JSON."""
-    try:
-        with files.opened(shard) as file:
-            length = _length(file, shard)
-            text = file.read(length)
-        if len(text) < length:
-            raise BadInputError(str(shard), f"its header ends after {len(text)} of {length} bytes", _AGAIN)
-        data = json.loads(text)
-    except OSError as error:
-        raise BadInputError(str(shard), (error.strerror or str(error)).lower(), "make it readable") from None
-    except (ValueError, RecursionError):
-        raise BadInputError(str(shard), "its header is no JSON", _AGAIN) from None
-    if not isinstance(data, dict):
-        raise BadInputError(str(shard), "its header is no JSON object", _AGAIN)
-    return data
-
-
-def _length(file: BinaryIO, shard: Path) -> int:
-    begin = file.read(_BEGIN)
-    length = int.from_bytes(begin, "little")
-    if len(begin) < _BEGIN or not 0 < length <= _MAX_HEADER:
-        why = "it is cut off" if len(begin) < _BEGIN else f"its header would have {length} bytes"
-        raise BadInputError(str(shard), f"it is no safetensors file: {why}", _AGAIN)
-    return length
-
-
-def _data(shard: Path) -> int:
-    """Return the bytes behind the header."""
-    with files.opened(shard) as file:
-        return shard.stat().st_size - _BEGIN - _length(file, shard)
 
 
 def _gguf(path: Path) -> Checkpoint:
     parts = sorted(path.parent.glob(re.sub(r"-\d{5}-of-", "-?????-of-", path.name))) or [path]
-    header = gguf.read(parts[0])
-    size = sum(part.stat().st_size for part in parts if files.is_file(part)) - header.begins
+    _complete(parts)
+    headers = [gguf.read(part) for part in parts]
+    size = sum(part.stat().st_size for part in parts) - sum(header.begins for header in headers)
+    tensors = {name: elements for header in headers for name, elements in header.tensors.items()}
+    header = replace(headers[0], tensors=tensors)
     return Checkpoint(gguf.config(header, size, str(path)), str(path), size, 0, "the GGUF file")
 
 

@@ -68,7 +68,12 @@ def read(path: Path) -> Header:
                 raise BadInputError(str(path), "it is no GGUF file of version 2 or 3", "name the model's folder")
             tensors, entries = _count(file), _count(file)
             metadata = {_text(file): _value(file) for _ in range(entries)}
-            return Header(metadata, dict(_tensor(file) for _ in range(tensors)), file.tell())
+            named = [_tensor(file) for _ in range(tensors)]
+            begins, last = file.tell(), max((at for _, _, at in named), default=0)
+            missing = begins + last - file.seek(0, 2)
+            if missing > 0:
+                raise BadInputError(str(path), f"at least {missing} bytes are missing at its end", _AGAIN)
+            return Header(metadata, {name: elements for name, elements, _ in named}, begins)
     except OSError as error:
         raise BadInputError(str(path), (error.strerror or str(error)).lower(), "make it readable") from None
     except (struct.error, ValueError, EOFError):
@@ -149,7 +154,8 @@ def _scalar(kind: int) -> str:
     return _SCALARS[kind]
 
 
-def _tensor(file: BinaryIO) -> tuple[str, int]:
+def _tensor(file: BinaryIO) -> tuple[str, int, int]:
+    """Return the name, the elements, and where the data begin behind the header."""
     name, dimensions = _text(file), _one(file, "I")
     if dimensions > 8:  # noqa: PLR2004 - the format has four
         raise ValueError(dimensions)
@@ -157,5 +163,4 @@ def _tensor(file: BinaryIO) -> tuple[str, int]:
     for _ in range(dimensions):
         elements *= _one(file, "Q")
     _one(file, "I")
-    _one(file, "Q")
-    return name, elements
+    return name, elements, int(_one(file, "Q"))

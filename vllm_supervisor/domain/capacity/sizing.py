@@ -9,10 +9,12 @@ from vllm_supervisor.domain.capacity.measured import Measured
 from vllm_supervisor.domain.capacity.overhead import Batch, Overhead, overhead
 from vllm_supervisor.domain.capacity.precision import Precision, converted
 from vllm_supervisor.domain.capacity.rules import Rules, Version, rules
-from vllm_supervisor.domain.capacity.weights import Layout, Weights, weights
+from vllm_supervisor.domain.capacity.weights import Layout, Weights, by_part, weights
 
 SAFE = 0.9
 """Share of the KV cache that a steady load may fill: at the brim requests are preempted and computed again."""
+_FAR = 3
+"""A checkpoint so many times larger or smaller than counted is not the model of its configuration."""
 _DEFAULT_LENGTH = 2048
 """What vLLM assumes where a configuration does not say how long a context may be."""
 _FLOAT32 = 4
@@ -118,6 +120,17 @@ class Sizing:
         if given is None or not self.gpus.memory or self.measured is not None:
             return 0
         return max(0, self.weights.rank + beside + (given if self.pool is not None else 0) - self.gpus.memory)
+
+    @property
+    def doubtful(self) -> tuple[int, int] | None:
+        """Bytes of the checkpoint and those that the configuration counts, where they are not of one model."""
+        found = self.model.found
+        if found is None:
+            return None
+        counted = sum(
+            by_part(self.model.architecture, self.model.stored, 8 * self.model.architecture.dtype_bytes).values()
+        )
+        return None if found <= counted * _FAR and counted <= found * _FAR else (found, counted)
 
     @property
     def tight(self) -> bool:
