@@ -53,6 +53,23 @@ def test_target(rows: list[Row], setting: Setting, how: dict[str, Any], target: 
     assert bool(found.doubt) is not trusted
 
 
+def test_the_cut_by_lengths_can_be_worked_out_again() -> None:
+    """20,000 KV tokens, requests of 200 + 600: 25 fit, 22 are safe, and the evidence has the sum."""
+    found = judged(steady(16, 0, 0.4), Setting(kv_tokens=20_000), lengths=(200, 600))
+    assert found.target.value == 22
+    assert found.target.cut == "32 by the KV cache's usage now, but 22 requests of the observed length fill it"
+    assert "20000 KV tokens / (200 + 600 a request) = 25.0, x 0.9 for lengths that vary = 22" in found.evidence
+    found = judged(steady(16, 0, 0.4), Setting(kv_tokens=20_000), lengths=(200, 600), hits=0.5)
+    assert found.target.value == 25
+    sizes = "(200 x 50% not in the prefix cache + 600 a request)"
+    assert f"20000 KV tokens / {sizes} = 28.6, x 0.9 for lengths that vary = 25" in found.evidence
+    found = judged(steady(28, 0, 0.4), Setting(kv_tokens=20_000), lengths=(200, 600))
+    assert found.target.value == 28
+    assert found.target.cut.endswith("but 22 requests of the observed length fill it: no more than the 28 that run")
+    found = judged(steady(16, 0, 0.8), Setting(kv_tokens=20_000), lengths=(200, 600))
+    assert not any("KV tokens" in said for said in found.evidence), "it cut nothing"
+
+
 def test_no_load_has_no_target() -> None:
     """Nothing is advised from nothing."""
     found = judged(steady(0, 0, 0.0))
@@ -80,10 +97,19 @@ def test_the_knee_settles_it() -> None:
     assert (flat.knee.at, flat.knee.flat, flat.knee.settle) == (32, True, 32)
     assert flat.raised == "the last raise, from 32 to 64 at once, raised only the queue (by 24)"
     assert flat.target.value == 32
+    tight = judged(
+        [*GROWING, *steady(40, 24, 0.84, 12)], Setting(max_num_seqs=20), rate=[500.0] * 6 + [900.0] * 6 + [910.0] * 12
+    )
+    shown = tight.as_json()["knee"]
+    assert isinstance(shown, dict)
+    assert (tight.target.value, shown["at"], shown["settle"]) == (20, 32, 20), "one answer, one place to settle"
     paid = judged([*GROWING, *steady(64, 0, 0.4, 12)], rate=[500.0] * 6 + [900.0] * 6 + [1700.0] * 12)
     assert paid.raised == "the last raise, from 32 to 64 at once, made 89% more tokens a second"
     assert paid.knee is not None
     assert not paid.knee.flat
+    shown = paid.as_json()["knee"]
+    assert isinstance(shown, dict)
+    assert shown["settle"] is None
 
 
 def test_85_percent_of_kv_settles_it() -> None:
@@ -109,6 +135,14 @@ LOWER = "engine.vllm.concurrency"
         ),
         pytest.param(
             [(28 + index % 5, 12, 0.4) for index in range(12)], Setting(), {}, [], id="no limit of the batch: prefill"
+        ),
+        pytest.param(
+            steady(4, 60, 0.1), Setting(), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-batched-tokens"],
+            id="few run and prompts are read: prefill",
+        ),
+        pytest.param(
+            steady(4, 60, 0.1), Setting(max_num_seqs=4), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-seqs"],
+            id="few run since no more may",
         ),
         pytest.param(steady(50, 0, 0.8), Setting(concurrency=50), {}, [], id="nothing to gain"),
         pytest.param(

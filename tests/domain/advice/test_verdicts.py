@@ -131,6 +131,24 @@ def test_how_sure_it_is() -> None:
     assert any("stuck" in said for said in frozen.evidence)
 
 
+@pytest.mark.parametrize("setting", [Setting(), Setting(max_num_seqs=256)], ids=["unknown", "256"])
+def test_a_queue_for_prefill(setting: Setting) -> None:
+    """Few run, many wait, the KV cache is empty, and prompts are read all the time: not blamed on --max-num-seqs.
+
+    Other things might look so, which the confidence says. Prompts out of the prefix cache are not read.
+    """
+    found = judged(steady(4, 60, 0.1), setting, rate=50.0, prompts=9000.0)
+    assert found.verdict is Verdict.QUEUEING
+    assert "prefill, --max-num-batched-tokens" in found.reason
+    assert "--max-num-seqs" not in found.reason
+    assert found.confidence is Confidence.MEDIUM
+    cached = judged(steady(4, 60, 0.1), Setting(), rate=50.0, prompts=9000.0, hits=0.99)
+    assert "never more than 4 run: probably --max-num-seqs" in cached.reason
+    known = judged(steady(4, 60, 0.1), Setting(max_num_seqs=4), rate=50.0, prompts=9000.0)
+    assert known.reason.endswith("the batch is full at --max-num-seqs 4")
+    assert known.confidence is Confidence.HIGH
+
+
 def test_too_little_to_judge() -> None:
     """No sample, or a single one, is no advice."""
     assert advise([], Setting()) is None

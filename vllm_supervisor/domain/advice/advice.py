@@ -1,7 +1,7 @@
 """Advice on concurrency: what was seen, what it amounts to, and what to change."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.advice.further import Knob, clamps, knobs
 from vllm_supervisor.domain.advice.knee import Knee, find_knee, read_history
@@ -75,7 +75,13 @@ class Advice:
             },
             "knee": None
             if self.knee is None
-            else {"at": self.knee.at, "flat": self.knee.flat, "settle": self.knee.settle, "why": self.knee.why},
+            else {
+                "at": self.knee.at,
+                "flat": self.knee.flat,
+                # Where throughput still grew, there is no place to settle yet.
+                "settle": self.knee.settle if self.knee.flat else None,
+                "why": self.knee.why,
+            },
             "last_raise": self.raised,
             "next": _knob(self.knobs[0]) if self.knobs else None,
             "later": [_knob(knob) for knob in self.knobs[1:]],
@@ -101,13 +107,20 @@ def advise(samples: Sequence[Sample], setting: Setting, *, window: float = WINDO
         reason=ruling.reason,
         confidence=confidence(seen, ruling),
         target=target,
-        evidence=_evidence(seen),
+        evidence=(*_evidence(seen), *target.sums),
         window=seen,
-        knee=knee,
+        knee=_agreeing(knee, target),
         raised=history.raised,
         knobs=knobs(seen, ruling.verdict, target, setting, knee),
         clamps=clamps(target, setting),
     )
+
+
+def _agreeing(knee: Knee | None, target: Target) -> Knee | None:
+    """Return the knee with no place to settle above the target, which has to heed more than throughput."""
+    if knee is None or not knee.flat or target.value is None:
+        return knee
+    return replace(knee, settle=min(knee.settle, target.value))
 
 
 def _evidence(window: Window) -> tuple[str, ...]:

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from vllm_supervisor.domain.advice.knee import Knee
 from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.target import Target
-from vllm_supervisor.domain.advice.verdict import Verdict
+from vllm_supervisor.domain.advice.verdict import PREFILL_HEAVY, Verdict, prefills
 from vllm_supervisor.domain.advice.window import Window
 
 _WORTH = 0.10
 """A smaller change of the concurrency is none."""
 _FEW_HITS = 0.10
-_PREFILL_HEAVY = 3.0
-"""Prompt tokens a generated one, from which on prefill is the work."""
 _LONG = 0.25
 """Requests of this share of the model's length press on the KV cache by their length."""
 _SLOW_FIRST = 2.0
@@ -75,7 +73,7 @@ def _concurrency(window: Window, verdict: Verdict, target: Target, setting: Sett
 def _batch_limit(window: Window, verdict: Verdict, target: Target, setting: Setting, _knee: Knee | None) -> Knob | None:
     seqs = setting.max_num_seqs
     full = window.running >= 0.95 * seqs if seqs else window.ceiling is not None
-    if verdict is not Verdict.QUEUEING or not full or not window.kv:
+    if verdict is not Verdict.QUEUEING or not full or not window.kv or prefills(window, setting):
         return None
     room = int(min(4 * target.current, target.current * 0.8 / window.kv))
     text = f"raise it to {room}: {window.waiting:.0f} wait while the KV cache is {window.kv:.0%} full"
@@ -86,9 +84,14 @@ def _prefill(window: Window, verdict: Verdict, _target: Target, setting: Setting
     if verdict is not Verdict.QUEUEING:
         return None
     first, between = window.first_token, window.between_tokens
+    now = f" from {setting.max_num_batched_tokens}" if setting.max_num_batched_tokens else ""
+    if first is None and prefills(window, setting):
+        pace = (
+            f"{window.prompt_rate or 0:.0f} tokens/s of prompts are read, {window.generation_rate or 0:.0f} generated"
+        )
+        return Knob("--max-num-batched-tokens", f"raise it{now}: {pace}; a step then takes more of a prompt")
     if first is None or between is None or first < _SLOW_FIRST or between > _SLOW_NEXT:
         return None
-    now = f" from {setting.max_num_batched_tokens}" if setting.max_num_batched_tokens else ""
     text = f"raise it{now}: first tokens take {first:.1f} s and the next ones {1000 * between:.0f} ms; it trades them"
     return Knob("--max-num-batched-tokens", text)
 
@@ -98,7 +101,7 @@ def _shared_prefix(
 ) -> Knob | None:
     if window.hit_rate is None or window.hit_rate >= _FEW_HITS or not window.prompt_rate or not window.generation_rate:
         return None
-    heavy = window.prompt_rate >= _PREFILL_HEAVY * window.generation_rate
+    heavy = window.prompt_rate >= PREFILL_HEAVY * window.generation_rate
     if not heavy or verdict not in _CROWDED | {Verdict.QUEUEING, Verdict.COMPUTE_BOUND}:
         return None
     text = f"put what the prompts share first in them: {window.hit_rate:.0%} of the prompt tokens hit the prefix cache"

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vllm_supervisor.domain.advice.knee import Knee
 from vllm_supervisor.domain.advice.setting import Setting
@@ -25,6 +26,8 @@ class Target:
     trusted: bool
     cut: str = ""
     doubt: str = ""
+    sums: tuple[str, ...] = ()
+    """How what cut it was worked out, with the numbers."""
 
 
 def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = None) -> Target:
@@ -37,7 +40,8 @@ def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = 
     current = max(1, round(current))
     wish = math.inf if not kv else current * AIM / kv
     value, cuts = wish, []
-    for cap, why in _caps(window, verdict, setting, knee, current):
+    fits = _that_fit(window, setting)
+    for cap, why in _caps(verdict, setting, knee, current, fits):
         if cap < value:
             value = cap
             cuts.append(why.format(cap=cap, wish="more" if math.isinf(wish) else _count(wish)))
@@ -50,11 +54,21 @@ def aim(window: Window, verdict: Verdict, setting: Setting, knee: Knee | None = 
         doubt = f"only {kv:.1%} of the KV cache is used"
     if doubt and not window.frozen and value > current:
         doubt += ": raise it step by step, and look again"
-    return Target(current, max(1, _count(value)), trusted=not doubt, cut=cuts[-1] if cuts else "", doubt=doubt)
+    sums = (fits.sum,) if fits is not None and fits.safe < wish else ()
+    return Target(
+        current, max(1, _count(value)), trusted=not doubt, cut=cuts[-1] if cuts else "", doubt=doubt, sums=sums
+    )
+
+
+class _Fit(NamedTuple):
+    """How many requests of the observed length fit, and how that was worked out."""
+
+    safe: int
+    sum: str
 
 
 def _caps(
-    window: Window, verdict: Verdict, setting: Setting, knee: Knee | None, current: int
+    verdict: Verdict, setting: Setting, knee: Knee | None, current: int, fits: _Fit | None
 ) -> list[tuple[float, str]]:
     """Return what cuts the figure, each with its words."""
     caps: list[tuple[float, str]] = [
@@ -62,10 +76,12 @@ def _caps(
     ]
     if setting.max_num_seqs:
         caps.append((setting.max_num_seqs, "{wish} by the KV cache alone, but --max-num-seqs is {cap}"))
-    fits = _that_fit(window, setting)
     if fits is not None:
         text = "{wish} by the KV cache's usage now, but {cap} requests of the observed length fill it"
-        caps.append((max(current, fits), text))
+        if current > fits.safe:
+            filled = f"{fits.safe} requests of the observed length fill it"
+            text = f"{{wish}} by the KV cache's usage now, but {filled}: no more than the {{cap}} that run"
+        caps.append((max(current, fits.safe), text))
     elif setting.max_concurrency:
         text = "{wish} by the KV cache alone, but it holds only {cap} requests of the greatest length"
         caps.append((max(current, math.floor(setting.max_concurrency)), text))
@@ -76,12 +92,19 @@ def _caps(
     return caps
 
 
-def _that_fit(window: Window, setting: Setting) -> int | None:
-    """Return how many requests of the observed length fit; what the prefix cache holds once is counted once."""
+def _that_fit(window: Window, setting: Setting) -> _Fit | None:
+    """Return what fits of requests of the observed length; what the prefix cache holds once is counted once."""
     if not setting.kv_tokens or window.prompt_length is None or window.output_length is None:
         return None
-    own = window.prompt_length * (1 - (window.hit_rate or 0.0)) + window.output_length
-    return None if own <= 0 else math.floor(_SAFE * setting.kv_tokens / own)
+    missed = 1 - (window.hit_rate or 0.0)
+    own = window.prompt_length * missed + window.output_length
+    if own <= 0:
+        return None
+    room = setting.kv_tokens / own
+    count = _count(_SAFE * room)
+    prompt = f"{window.prompt_length:.0f}" + (f" x {missed:.0%} not in the prefix cache" if window.hit_rate else "")
+    sizes = f"{setting.kv_tokens} KV tokens / ({prompt} + {window.output_length:.0f} a request)"
+    return _Fit(count, f"{sizes} = {room:.1f}, x {_SAFE} for lengths that vary = {count}")
 
 
 def _count(value: float) -> int:

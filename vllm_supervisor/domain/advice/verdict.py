@@ -15,6 +15,9 @@ HIGH = 0.85
 """From here on waiting is for room in the KV cache."""
 FULL = 0.60
 """From here on a batch without a queue is a full one."""
+_FULL_BATCH = 0.95
+PREFILL_HEAVY = 3.0
+"""Prompt tokens a generated one, from which on prefill is the work."""
 _DIPPING = 0.25
 _MISSED = 0.5
 """Less than this share of the requests that the client should keep in flight: it does not."""
@@ -51,6 +54,8 @@ class Ruling:
 
     verdict: Verdict
     reason: str
+    probable: bool = False
+    """The figures fit the reason, and would fit another one too."""
 
 
 def rule(window: Window, setting: Setting, knee: Knee | None = None) -> Ruling:
@@ -73,7 +78,7 @@ def confidence(window: Window, ruling: Ruling) -> Confidence:
         return Confidence.LOW if window.judged < 6 else Confidence.MEDIUM  # noqa: PLR2004 - as above
     uneven = window.running_high > 2 * max(window.running_low, 1.0) and ruling.verdict is not Verdict.STARVED
     torn = 0.3 < window.waiting_share < 0.7  # noqa: PLR2004 - waiting neither persists nor passes
-    if window.judged < 8 or uneven or torn or window.kv is None:  # noqa: PLR2004 - less than a minute of a log
+    if ruling.probable or window.judged < 8 or uneven or torn or window.kv is None:  # noqa: PLR2004 - less than a minute of a log
         return Confidence.MEDIUM
     return Confidence.HIGH
 
@@ -100,16 +105,29 @@ def _waiting(window: Window, setting: Setting) -> Ruling | None:
         return Ruling(Verdict.MEMORY_BOUND, f"{waits} while {window.kv:.0%} of the KV cache is used")
     free = "" if window.kv is None else f" although {1 - window.kv:.0%} of the KV cache is free"
     seqs = setting.max_num_seqs
-    if seqs is not None and window.running >= 0.95 * seqs:
+    if seqs is not None and window.running >= _FULL_BATCH * seqs:
         return Ruling(Verdict.QUEUEING, f"{waits}{free}: the batch is full at --max-num-seqs {seqs}")
     if window.retried:
         return Ruling(
             Verdict.QUEUEING, f"{waits}{free}, and new prompts keep coming while fewer run: clients ask again"
         )
-    if window.ceiling is not None:
+    if window.ceiling is not None and seqs is None and not prefills(window, setting):
         most = f"and never more than {window.ceiling:.0f} run: probably --max-num-seqs"
-        return Ruling(Verdict.QUEUEING, f"{waits}{free}, {most}")
-    return Ruling(Verdict.QUEUEING, f"{waits}{free}: prompts come faster than they are worked through (prefill)")
+        return Ruling(Verdict.QUEUEING, f"{waits}{free}, {most}", probable=True)
+    why = "prompts come faster than they are worked through (prefill, --max-num-batched-tokens)"
+    if prefills(window, setting):
+        pace = f"{window.prompt_rate or 0:.0f} tokens/s of prompts, {window.generation_rate or 0:.0f} generated"
+        why += f": {window.running:.0f} run, {pace}"
+    return Ruling(Verdict.QUEUEING, f"{waits}{free}: {why}", probable=True)
+
+
+def prefills(window: Window, setting: Setting) -> bool:
+    """Say whether what waits waits for prompts to be worked through, by what the engine does: few run, it reads."""
+    if setting.max_num_seqs is not None and window.running >= _FULL_BATCH * setting.max_num_seqs:
+        return False
+    read = (window.prompt_rate or 0.0) * (1 - (window.hit_rate or 0.0))
+    few = window.running < window.waiting and (window.kv or 0.0) < FULL
+    return few and read >= PREFILL_HEAVY * (window.generation_rate or 0.0) > 0
 
 
 def _fed(window: Window, setting: Setting, knee: Knee | None) -> Ruling:
