@@ -35,6 +35,7 @@ def config(tmp_path: Path) -> Path:
     script.chmod(0o755)
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG.format(tmp=tmp_path))
+    path.chmod(0o640)
     return path
 
 

@@ -34,7 +34,7 @@ class Manager:
 
 def starting(*scripts: EngineScript) -> tuple[House, Manager]:
     manager = Manager()
-    return build(*scripts, more=(ReadinessNotice(manager.hear_ready, manager.extend),)), manager
+    return build(*scripts, more=(ReadinessNotice(manager.hear_ready, manager.extend, lambda: None),)), manager
 
 
 async def test_a_start_asks_for_time_until_it_is_ready() -> None:

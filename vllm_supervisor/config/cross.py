@@ -1,5 +1,6 @@
 """Checks across keys: what no value shows by itself."""
 
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,8 @@ from vllm_supervisor.config.engine import VllmSettings
 from vllm_supervisor.config.layers import Layers
 from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.config.yamlfile import Loc, dotted, read
+from vllm_supervisor.domain.naming import option_names_secret
+from vllm_supervisor.domain.secret import is_secret_name
 from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.errors import ConfigError, Problem
 
@@ -149,6 +152,36 @@ def _key(case: _Case) -> Iterable[_Finding]:
         yield _Finding(key, why, "set api_key: ${VLLM_API_KEY}, or unset the variable", fatal=False)
 
 
+def _exposed(case: _Case) -> Iterable[_Finding]:
+    """Find secrets that stand in a file for everybody to read. One finding: the file is mended once."""
+    name = case.layers.name
+    try:
+        public = Path(name).stat().st_mode & stat.S_IROTH
+    except OSError:
+        return
+    here = [loc for loc in _secrets(case) if loc not in case.layers.filled and _in_file(case.layers, loc)]
+    if public and here:
+        what = ", ".join(dotted(loc) for loc in here)
+        why = f"everybody on this host can read {name}, and it holds {what}"
+        remedy = f"chmod 640 {name}, or take it from elsewhere: ${{credential:NAME}}, ${{NAME}}"
+        yield _Finding(here[0], why, remedy, fatal=False)
+
+
+def _in_file(layers: Layers, loc: Loc) -> bool:
+    return layers.where(loc).startswith(f"{layers.name}:")
+
+
+def _secrets(case: _Case) -> Iterator[Loc]:
+    if case.vllm.api_key is not None:
+        yield (*_VLLM, "api_key")
+    yield from ((*_VLLM, "env", name) for name, value in case.vllm.env.items() if value and is_secret_name(name))
+    args = case.vllm.extra_args
+    for index, word in enumerate(args):
+        flag, equals, _ = word.partition("=")
+        if flag.startswith("--") and option_names_secret(flag) and (equals or index + 1 < len(args)):
+            yield (*_VLLM, "extra_args", index if equals else index + 1)
+
+
 def _clamp(case: _Case) -> Iterable[_Finding]:
     own, told = case.vllm.concurrency, case.settings.concurrency
     loc = ("resources", "max_concurrent_jobs")
@@ -167,5 +200,6 @@ _LOOKS: tuple[_Look, ...] = (
     _socket,
     _ports,
     _key,
+    _exposed,
     _clamp,
 )

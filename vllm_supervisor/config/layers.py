@@ -36,6 +36,8 @@ class Layers:
     problems: list[Problem] = field(default_factory=list)
     broken: set[Loc] = field(default_factory=set)
     """Values whose references could not be filled in: None, and told."""
+    filled: set[Loc] = field(default_factory=set)
+    """Values that hold a reference, so that the source does not show them."""
     masked: set[Loc] = field(default_factory=set)
     """Values that a secret went into."""
     secrets: list[Secret] = field(default_factory=list)
@@ -154,6 +156,8 @@ def _expand(layers: Layers, environ: Mapping[str, str]) -> None:
         done = interpolate.expand(value, environ, credential)
         for why, remedy in done.problems:
             layers.add(loc, why, remedy)
+        if done.text != value:
+            layers.filled.add(loc)
         if done.secrets:
             layers.masked.add(loc)
             layers.secrets += [Secret(part) for part in done.secrets]
