@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import vllm_supervisor
 from tests.bench.observe import UnmetError
+from tests.ports import free_port
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 """The program's own interpreter: one that a container sees as well."""
@@ -48,11 +49,12 @@ class Program:
     """A command, and how long a stop may wait before SIGKILL, seconds.
 
     `launcher`, `model` and `arguments` are one command line; they are apart as our own configuration keeps them.
-    `ours` is laid over our configuration of the engine.
+    `ours` is laid over our configuration of the engine. The port has to be free although nobody listens on it: we
+    launch nothing while somebody else holds it.
     """
 
     launcher: tuple[str, ...]
-    port: int = 8000
+    port: int
     grace: float = 2.0
     ours: dict[str, object] = field(default_factory=dict)
     model: str = "demo/model"
@@ -108,7 +110,7 @@ def _noted(place: Place, *command: str, **variables: str) -> tuple[str, ...]:
 def waiter(place: Place) -> Program:
     """Announces itself, then waits until it is killed or let exit."""
     text = f"#!/bin/sh\necho begun >{place.inside}/begun\nread _ <{place.inside}/go\nexit 0\n"
-    return Program(_noted(place, "/bin/sh", place.write("waiter.sh", text)))
+    return Program(_noted(place, "/bin/sh", place.write("waiter.sh", text)), free_port())
 
 
 def crowd(place: Place, size: int) -> Program:
@@ -121,7 +123,7 @@ with open("{place.inside}/begun", "w") as begun:
     begun.write("begun\\n")
 signal.pause()
 """
-    return Program(_noted(place, PYTHON, "-S", place.write("crowd.py", text)))
+    return Program(_noted(place, PYTHON, "-S", place.write("crowd.py", text)), free_port())
 
 
 def hopeless(place: Place, seconds: float, last_words: Sequence[str]) -> Program:
@@ -135,7 +137,7 @@ time.sleep({seconds})
 sys.stderr.write({words!r} + "\\n")
 sys.exit(1)
 """
-    return Program(_noted(place, PYTHON, "-S", place.write("hopeless.py", text)))
+    return Program(_noted(place, PYTHON, "-S", place.write("hopeless.py", text)), free_port())
 
 
 def flood(place: Place, rate: float, seconds: float) -> Program:
@@ -158,7 +160,7 @@ with open("{place.inside}/flooded.new", "w") as note:
 os.rename("{place.inside}/flooded.new", "{place.inside}/flooded")
 signal.pause()
 """
-    return Program(_noted(place, PYTHON, "-S", place.write("flood.py", text)))
+    return Program(_noted(place, PYTHON, "-S", place.write("flood.py", text)), free_port())
 
 
 def engine(place: Place, port: int, grace: float = 2.0, **knobs: str) -> Program:
