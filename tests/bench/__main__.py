@@ -53,11 +53,11 @@ QUICK = Effort(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few samples: shows that all works, proves no figure")
-    parser.add_argument("--only", default="", help="parts, by commas: peers, long, own, growth (all)")
+    parser.add_argument("--only", default="", help="parts, by commas: peers, long, trees, own, growth (all)")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     args = parser.parse_args()
     effort = QUICK if args.quick else FULL
-    parts = set(filter(None, args.only.split(","))) or {"peers", "long", "own", "growth"}
+    parts = set(filter(None, args.only.split(","))) or {"peers", "long", "trees", "own", "growth"}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))  # so that nothing is left
     here = machine()
     print(here, flush=True)
@@ -78,7 +78,7 @@ def main() -> None:
             done(side_by_side(peers, effort))
         if "long" in parts:
             done(in_minutes(peers, effort))
-        if "growth" in parts:
+        if "trees" in parts:
             trees = Table("Growth with the tree", [*versions, KERNEL])
             trees.rows = growth.crowds(peers, effort.crowds, effort.slow_count)
             done(trees)

@@ -143,7 +143,7 @@ def crowds(peers: list[Peer], sizes: list[int], count: int) -> list[Row]:
         row = Row(f"tree of {size}, leader killed to the next tree complete", "ms")
         for peer in peers:
             row.cells[peer.name] = attempt(lambda: restarts.crowd_killed(peer, count, size))  # noqa: B023 -- used at once
-        row.cells["kernel alone"] = kernel.crowd_killed(count, size)
+        row.cells["kernel alone"] = attempt(lambda: kernel.crowd_killed(count, size))  # noqa: B023 -- used at once
         rows.append(row)
     return rows
 

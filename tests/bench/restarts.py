@@ -57,11 +57,14 @@ def crowd_killed(peer: Peer, count: int, size: int) -> Cell:
                 for _ in range(count):
                     time.sleep(peer.settle)
                     members = set(observe.bearing(place.token))
-                    leader = next(pid for pid in members if observe.parent(pid) not in members)
+                    leader = _leader(members)
                     begun = time.perf_counter()
                     os.kill(leader, signal.SIGKILL)
                     taken.append((beacon.wait(WITHIN) - begun) * 1000)
-                    left += len(members & set(observe.bearing(place.token)))
+                    strays = members & set(observe.bearing(place.token))
+                    left += len(strays)
+                    for pid in strays:
+                        os.kill(pid, signal.SIGKILL)
         finally:
             beacon.close()
     return samples(taken, f"{left // count} left" if left else "")
