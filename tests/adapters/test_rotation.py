@@ -82,16 +82,28 @@ def test_a_writer_that_never_stops_loses_next_to_nothing(folder: Path) -> None:
 
 
 def test_no_more_files_than_are_to_be_kept(folder: Path) -> None:
-    """The oldest goes when a new one comes; with none to keep, the file is emptied."""
+    """The oldest goes when a new one comes, and what a higher limit left; with none to keep, the file is emptied."""
     log = folder / "vllm.log"
-    for keep in (3, 0):
-        rotation = Rotation(str(log), 10_000, keep)
-        for number in range(6):
-            log.write_bytes(b"%d" % number * 20_000)
-            assert rotation.while_written()
-    assert sorted(path.name for path in folder.iterdir()) == ["vllm.log", "vllm.log.1", "vllm.log.2", "vllm.log.3"]
+    others = {"vllm.log.1.gz", "vllm.log.01", "vllm.log.old", "vllm.log.new-one"}
+    for name in others:
+        (folder / name).touch()
+    rotation = Rotation(str(log), 10_000, 3)
+    for number in range(6):
+        log.write_bytes(b"%d" % number * 20_000)
+        assert rotation.while_written()
+    assert older(folder) - others == {"vllm.log.1", "vllm.log.2", "vllm.log.3"}
     assert (folder / "vllm.log.1").read_bytes()[:1] == b"5"
     assert (folder / "vllm.log.3").read_bytes()[:1] == b"3"
+    for keep, left in ((1, {"vllm.log.1"}), (0, set())):
+        rotation.limit(10_000, keep)
+        log.write_bytes(b"6" * 20_000)
+        assert rotation.while_written()
+        assert older(folder) == others | left
+    assert log.stat().st_size == 0
+
+
+def older(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"vllm.log"}
 
 
 def test_at_rest_the_file_is_renamed(folder: Path) -> None:

@@ -58,7 +58,7 @@ class Rotation:
         """A launch and the daemon's own watch may want to rotate at the same time."""
 
     def limit(self, max_bytes: int, keep: int) -> None:
-        """Rotate by other limits from now on. Older files beyond `keep` stay until they are removed by hand."""
+        """Rotate by other limits from now on. Older files beyond `keep` go with the next rotation."""
         self._max_bytes = max_bytes
         self._keep = keep
 
@@ -111,6 +111,7 @@ class Rotation:
     def _take_out(self) -> Rotated:
         with _opened(self._path, os.O_RDWR | os.O_NOFOLLOW) as source:
             if self._keep == 0:
+                self._make_room()
                 return self._cut(source, os.fstat(source).st_size)
             fresh = self._path.with_name(self._path.name + ".new")
             try:
@@ -143,14 +144,21 @@ class Rotation:
         return Rotated(copied, lost, "truncate")
 
     def _make_room(self) -> None:
-        """Shift the older files by one; the oldest goes."""
-        if self._keep == 0:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            self._older(self._keep).unlink()
+        """Shift the older files by one; the oldest goes, and those that a higher limit has left."""
+        for number in self._numbers():
+            if number >= self._keep:
+                with contextlib.suppress(FileNotFoundError):
+                    self._older(number).unlink()
         for number in range(self._keep - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 self._older(number).rename(self._older(number + 1))
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the older files that are there."""
+        prefix = self._path.name + "."
+        found = (path.name.removeprefix(prefix) for path in self._path.parent.iterdir() if path.name.startswith(prefix))
+        # Written as we write them: `.01` and `.1.gz` are somebody else's.
+        return [int(text) for text in found if text.isascii() and text.isdigit() and text[0] != "0"]
 
     def _older(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
