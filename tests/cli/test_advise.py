@@ -166,6 +166,16 @@ def test_nonsense(option: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("text", ["100000000", "0", "-1", "1e3", "9" * 5000])
+@pytest.mark.parametrize("option", ["--prompt-tokens", "--output-tokens"])
+def test_nonsense_of_tokens(option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line speaks of tokens, and of how many there may be."""
+    assert main(["advise", "--load", option, text]) == 2
+    err = capsys.readouterr().err
+    assert f"argument {option}: not a number of tokens from 1 to 1000000: " in err
+    assert err.count("\n") == 1
+
+
 def ask(daemon: FakeDaemon, *options: str) -> int:
     return main(["advise", *options, "--socket", daemon.path])
 

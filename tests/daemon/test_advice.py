@@ -1,6 +1,8 @@
 """Advice by a whole daemon: the command, the status and the metric say the same of the load there is."""
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -60,6 +62,22 @@ def test_the_command_the_status_and_the_metric_agree(rig: Rig) -> None:
         assert "headline" in advice
         rig.until(lambda: rig.metric("vllm_supervisor_recommended_concurrency") > 4, what="the metric follows")
         assert "\nadvice     client_bound: " in rig.cli("status").stdout
+
+
+def test_after_a_restart_the_engine_before_is_not_judged(rig: Rig) -> None:
+    """Four ran; killed under them, the new engine has no load, whatever the last minute showed."""
+    with streams(rig, 4):
+        rig.until(lambda: rig.metric("vllm_supervisor_recommended_concurrency") > 4, what="advice on the first engine")
+        os.kill(rig.leader(), signal.SIGKILL)
+        rig.until(lambda: rig.status()["generation"] == 2 and rig.status()["ready"], 60, what="the next engine")
+    assert rig.metric("vllm_supervisor_recommended_concurrency") == 4
+    done = rig.cli("advise", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["target_concurrency"]) == ("no_load", None)
+    advice = rig.until(lambda: rig.status()["advice"], what="advice in the status")
+    assert advice["verdict"] == "no_load"
+    assert rig.metric("vllm_supervisor_recommended_concurrency") == 4
 
 
 def test_nothing_is_advised_of_an_engine_that_does_not_serve(rig: Rig) -> None:

@@ -22,6 +22,11 @@ _ONLY_WITH_LOAD = (
 )  # fmt: skip
 
 
+_MOST = 1_000_000
+"""Of requests as of tokens; of requests the daemon takes no more."""
+_DIGITS = 20
+
+
 class UsageError(SupervisorError):
     """Raised for options that do not go together."""
 
@@ -43,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--load", action="store_true", help="make the load: double it until nothing more is gained")
     load = parser.add_argument_group("with --load")
     load.add_argument(
-        "--prompt-tokens", type=_count, metavar="N", help="of each request (default: as observed, or 128)"
+        "--prompt-tokens", type=_tokens, metavar="N", help="of each request (default: as observed, or 128)"
     )
-    load.add_argument("--output-tokens", type=_count, metavar="N", help="of each answer (default: as observed, or 64)")
+    load.add_argument("--output-tokens", type=_tokens, metavar="N", help="of each answer (default: as observed, or 64)")
     load.add_argument("--max-concurrency", type=_count, metavar="N", help="stop there (default: 256)")
     load.add_argument("--max-requests", type=_count, metavar="N", help="stop there (default: 5000)")
     load.add_argument("--max-seconds", type=_seconds, metavar="S", help="stop there (default: 300)")
@@ -94,6 +99,15 @@ def _seconds(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1_000_000:  # noqa: PLR2004 - as the daemon
-        raise argparse.ArgumentTypeError(f"not a number of requests, 1 or more: {text!r}")
+    return _number(text, "requests")
+
+
+def _tokens(text: str) -> int:
+    return _number(text, "tokens")
+
+
+def _number(text: str, what: str) -> int:
+    plain = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    if not plain or not 1 <= int(text) <= _MOST:
+        raise argparse.ArgumentTypeError(f"not a number of {what} from 1 to {_MOST}: {text!r}")
     return int(text)
