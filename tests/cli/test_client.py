@@ -64,6 +64,23 @@ def test_status_tells_what_is_wrong_with_the_stepping(
     assert (row in capsys.readouterr().out) is shown
 
 
+def test_status_tells_of_an_end_what_is_known(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """Why we ended it; that no cause is known, and where to look; that its evidence was lost. Once, if it failed."""
+    last = {"code": 0, "at": "2026-01-01T00:00:00Z", "reason": "unhealthy", "detail": "3 probes failed"}
+    last |= {"diagnosis": None, "where_to_look": "no known cause; read the log", "bundle_lost": "no space"}
+    daemon.statuses = [state("backoff", last_exit=last)]
+    assert main(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "last exit  code 0 (unhealthy: 3 probes failed) at 2026-01-01T00:00:00Z: no known cause; read the log\n"
+        in shown
+    )
+    assert "evidence   not kept: no space\n" in shown
+    daemon.statuses = [state("failed", last_exit=last, fail_why="never ready: no known cause; read the log")]
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.count("no known cause") == 1
+
+
 def test_status_of_a_daemon_of_another_version(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     """Keys that are not there are not missed."""
     daemon.statuses = [{"state": "ready", "ready": True}]
@@ -108,6 +125,9 @@ def test_wait_that_is_in_vain(daemon: FakeDaemon, capsys: pytest.CaptureFixture[
     assert main(["wait"]) == 5
     line = capsys.readouterr().err
     assert line == "vllm-supervisor: the engine failed: out of memory; lower it\n"
+    daemon.statuses = [state("failed", fail_why="out of memory (oom); lower it")]
+    assert main(["wait"]) == 5
+    assert capsys.readouterr().err.count("lower it") == 1
     daemon.statuses = [state("starting")]
     assert main(["wait", "--timeout", "0.2"]) == 1
     assert capsys.readouterr().err == (

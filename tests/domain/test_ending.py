@@ -6,7 +6,16 @@ import pytest
 
 from tests.domain.situations import POLICY, Word, cleared, deadline, go, group_empty, probed, served, situation, spawned
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
-from vllm_supervisor.domain.ending import Ending, cache_moved, context, heard, judge, why_retried, without_us
+from vllm_supervisor.domain.ending import (
+    Ending,
+    cache_moved,
+    context,
+    heard,
+    judge,
+    why_retried,
+    with_what_was_seen,
+    without_us,
+)
 from vllm_supervisor.domain.machine import step
 from vllm_supervisor.domain.messages import (
     Adopted,
@@ -186,3 +195,30 @@ def test_our_own_signals_are_nobody_elses() -> None:
     assert without_us(replace(found, cls="killed_by_probe"), stalled) is None
     assert without_us(found, Ending(1, Cause.CRASH)) == found
     assert without_us(None, stalled) is None
+
+
+def test_what_was_seen_is_the_evidence_where_the_log_has_none() -> None:
+    """A hang or a stall is told with its own figures; what the log shows stays."""
+    hang = lived(*READY, condemned(Cause.HANG), exits(0))
+    of_the_log = Diagnosis("hang_health_ok", Retry.TRANSIENT, "it hangs", "a line", 7, "restart")
+    assert with_what_was_seen(of_the_log, hang, several=False) == of_the_log
+    told = with_what_was_seen(replace(of_the_log, line=None), hang, several=False)
+    assert told is not None
+    assert (told.evidence, told.action) == ("the evidence", "restart")
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_stall_on_one_gpu_is_no_matter_of_collectives(several: bool) -> None:
+    """Advice about NCCL is for those who have workers."""
+    stall = lived(cleared, spawned, condemned(Cause.STARTUP_STALL), exits(0))
+    nccl = Diagnosis("startup_hang", Retry.TRANSIENT, "it stands still", "nothing moves", None, "NCCL_P2P_DISABLE=1")
+    told = with_what_was_seen(nccl, stall, several=several)
+    assert told is not None
+    assert told.evidence == "the evidence"
+    assert ("NCCL" in told.action) is several
+
+
+def test_probes_that_failed_are_told_at_the_end() -> None:
+    """What the last one saw, and a start that ran out of its time how long it took."""
+    assert lived(*READY, *DEAD, deadline, exits(0)).detail.startswith("3 health probes in a row failed")
+    assert " s after the launch" in lived(cleared, spawned, deadline, exits(0)).detail

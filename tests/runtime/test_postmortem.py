@@ -1,5 +1,6 @@
 """The post-mortem in the loop: it names the cause, its word decides, and nothing of it holds up the next launch."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,7 +12,7 @@ from tests.fakes.house import House, build, wall
 from tests.fakes.instruments import FakeInstruments
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
 from vllm_supervisor.domain.messages import Condemned, RestartAsked, StartAsked, StopAsked
-from vllm_supervisor.domain.model import Cause, ExitStatus, Phase, Policy
+from vllm_supervisor.domain.model import Cause, ExitStatus, Outcome, Phase, Policy
 from vllm_supervisor.ports import Gpu, Level, Note
 from vllm_supervisor.runtime.postmortem import COMPILE_FAILURE, PostMortem
 from vllm_supervisor.runtime.work import Companions
@@ -40,6 +41,11 @@ class Morgue:
         last = self.house.supervisor.status()["last_exit"]
         assert isinstance(last, dict)
         return last
+
+    def phase(self) -> dict[str, object]:
+        phase = self.house.supervisor.status()["phase"]
+        assert isinstance(phase, dict)
+        return phase
 
     def notes(self, kind: str) -> list[Note]:
         return self.house.observer.noticed(kind)
@@ -342,3 +348,49 @@ async def test_nothing_left_is_nothing_told() -> None:
     async with m.house.run():
         await m.house.started()
         assert (m.tools.remains.removals, m.notes("remains_removed")) == (1, [])
+
+
+async def test_an_unhealthy_engine_says_what_the_probes_saw_and_what_follows() -> None:
+    """In the status while it lasts, and at the last exit and in the report afterwards."""
+    m = morgue(SERVES, SERVES)
+    async with m.house.run():
+        await m.house.started()
+        m.house.client.health_is = Outcome.ERROR
+        await m.house.until(Phase.UNHEALTHY)
+        detail = str(m.phase()["detail"])
+        assert re.fullmatch(r"3 health probes in a row failed, the last: health: error; restart in \d+ s", detail), (
+            detail
+        )
+        await m.house.until(Phase.STOPPING, within=100)
+        m.house.client.health_is = None
+        await m.house.until(Phase.READY, within=200)
+        assert str(m.last_exit()["detail"]).endswith(" health probes in a row failed, the last: health: error")
+        report = m.tools.bundles.reports[-1][1]
+        assert report["observed"] == "probes_failed"
+        assert report["detail"] == m.last_exit()["detail"]
+
+
+async def test_no_known_cause_is_said_while_it_is_tried_again() -> None:
+    """And where to look; with a bundle that was lost, why it was."""
+    m = morgue(CRASHES, SERVES)
+    m.tools.calls.fail("bundle", OSError("No space left on device"))
+    async with m.house.run():
+        await m.house.started()
+        assert "the end of /var/log/vllm.log" in str(m.last_exit()["where_to_look"])
+        assert m.last_exit()["bundle"] is None
+        assert m.last_exit()["bundle_lost"] == "No space left on device"
+
+
+@pytest.mark.parametrize("unread", ["the journal may not be read", None])
+async def test_a_log_that_was_not_read_shows_nothing(unread: str | None) -> None:
+    """Neither a cause nor that there is none: what could not be looked at is not claimed to be clean."""
+    m = morgue(CRASHES, policy=Policy(never_ready_limit=1))
+    m.tools.log.unread = unread
+    if unread is None:
+        m.tools.calls.fail("diagnose", OSError("gone"))
+    async with m.house.run():
+        m.house.supervisor.post(StartAsked())
+        await m.house.until(Phase.FAILED)
+        why = m.house.state.fail_why or ""
+        assert "the log shows no cause" not in why
+        assert f"no known cause, for {unread or 'the log could not be read'}; read the end of" in why

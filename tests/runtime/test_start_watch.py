@@ -242,15 +242,32 @@ async def test_a_silent_start_stalls_with_evidence_first() -> None:
         await w.house.until(Phase.STOPPING)
         assert anyio.current_time() == pytest.approx(20 + 900 + 1, abs=10)
         assert w.house.state.cause is Cause.STARTUP_STALL
-        assert w.evidence.collected == [
-            (1, Cause.STARTUP_STALL, "nothing moved for 900 s; the last sign of life was the log")
-        ]
+        where = (
+            "loading_weights: nothing moved for 900 s; the last sign of life was the log; the last line of its log: "
+        )
+        ((_, cause, seen),) = w.evidence.collected
+        assert cause is Cause.STARTUP_STALL
+        assert seen.startswith(f"{where}INFO ")
+        assert seen.endswith("Starting to load model m...")
         note = w.house.observer.noticed("start_stalled")[0]
         assert note.fields["phase"] == "loading_weights"
         await w.house.until(Phase.FAILED)
         last_exit = w.house.supervisor.status()["last_exit"]
         assert isinstance(last_exit, dict)
         assert last_exit["reason"] == "startup_stall"
+
+
+async def test_a_stall_says_how_far_it_came_and_shows_no_secret() -> None:
+    """Two of four shards, and then a line with a token in it."""
+    shards = "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:01<00:01,  1.00it/s]"
+    token = "hf_" + "aB3d" * 8
+    w = watched(NEVER, lines=[*START[:3], (25.0, shards), (26.0, f"fetching the next with {token}")], look=5.0)
+    async with w.house.run():
+        w.house.supervisor.post(StartAsked())
+        await w.house.until(Phase.STOPPING, within=2000)
+        ((_, _, seen),) = w.evidence.collected
+        assert seen.startswith("loading_weights, 2 of 4 shards: nothing moved for 900 s")
+        assert seen.endswith("fetching the next with ***")
 
 
 async def test_evidence_that_takes_for_ever_holds_nothing_up() -> None:

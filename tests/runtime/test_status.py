@@ -56,7 +56,9 @@ SCHEMA: Mapping[str, frozenset[str]] = {
     "engine": frozenset(["vllm_version", "models", "kv_cache_tokens", "max_concurrency", "startup"]),
     "load": frozenset(["running", "waiting", "kv_cache_usage"]),
 }
-LAST_EXIT = frozenset(["code", "signal", "at", "reason", "diagnosis", "bundle", "retry_why"])
+LAST_EXIT = frozenset(
+    ["code", "signal", "at", "reason", "diagnosis", "bundle", "retry_why", "detail", "where_to_look", "bundle_lost"]
+)
 
 
 def part(status: Mapping[str, object], name: str) -> dict[str, object]:

@@ -95,6 +95,7 @@ class Kit:
                 gpus,
                 post_mortem,
                 MeasurementFile(house.state_dir, house.note),
+                Mask(launch).text,
             ),
             HistoryFile(house.state_dir / "history.json", house.note),
             model=launch.model,

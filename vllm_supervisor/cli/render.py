@@ -33,7 +33,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("retried", None if status.get("fail_why") else (status.get("last_exit") or {}).get("retry_why")),
         ("log", (status.get("log") or {}).get("detail")),
         ("config", _config(status.get("config") or {})),
-        ("evidence", (status.get("last_exit") or {}).get("bundle")),
+        ("evidence", _evidence(status.get("last_exit") or {})),
     ]
     return "\n".join(f"{name:<10} {value}" for name, value in rows if value)
 
@@ -58,14 +58,18 @@ def last_exit(status: Status) -> str | None:
     how = f"code {last['code']}" if last.get("code") is not None else "nobody saw how"
     how = f"signal {last['signal']}" if last.get("signal") is not None else how
     diagnosis = last.get("diagnosis") or {}
-    cause = diagnosis.get("summary")
+    cause = diagnosis.get("summary") or (None if status.get("fail_why") else last.get("where_to_look"))
     if cause and diagnosis.get("class"):
         cause = f"{cause} ({_join(diagnosis.get('class'), diagnosis.get('retry'), between=', ')})"
     # Of a state that is failed, the reason says what to do.
     cause = _join(cause, None if status.get("fail_why") else diagnosis.get("action"), between="; ")
-    reason = last.get("reason")
+    reason = _join(last.get("reason"), last.get("detail"), between=": ")
     text = _join(how, f"({reason})" if reason else None, _prefixed("at ", last.get("at")))
     return f"{text}: {cause}" if cause else text
+
+
+def _evidence(last: Status) -> str | None:
+    return last.get("bundle") or _prefixed("not kept: ", last.get("bundle_lost"))
 
 
 def why_failed(status: Status) -> str:

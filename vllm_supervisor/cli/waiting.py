@@ -55,4 +55,7 @@ def failed(status: Status) -> FailedMeanwhileError:
     """Return the error that says why the engine failed."""
     diagnosis = (status.get("last_exit") or {}).get("diagnosis") or {}
     remedy = diagnosis.get("action") or "see `vllm-supervisor logs`, then `vllm-supervisor start`"
-    return FailedMeanwhileError("the engine failed", why_failed(status), str(remedy))
+    why = why_failed(status)
+    # Why it failed ends with what to do about that.
+    then = "see `vllm-supervisor status`, and `vllm-supervisor start` afterwards" if str(remedy) in why else remedy
+    return FailedMeanwhileError("the engine failed", why, str(then))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from vllm_supervisor.domain.ending import ailment
 from vllm_supervisor.domain.engine import EngineMetrics
 from vllm_supervisor.domain.liveness import Liveness
 from vllm_supervisor.domain.member import Member
@@ -80,6 +81,9 @@ class Examined:
     diagnosis: Mapping[str, object] | None = None
     bundle: str | None = None
     retry_why: str | None = None
+    detail: str | None = None
+    where_to_look: str | None = None
+    bundle_lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,12 @@ class LastExit:
     """The folder with the evidence."""
     retry_why: str | None = None
     """Why a cause that stays did not end the tries, in words for the operator."""
+    detail: str | None = None
+    """What was seen of it that made us end it, in words."""
+    where_to_look: str | None = None
+    """That no cause is known, and where one may be found, in words for the operator."""
+    bundle_lost: str | None = None
+    """Why there is no bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +152,8 @@ class Facts:
     since_wall: float = 0.0
     last_ok_at: float | None = None
     latency: float | None = None
+    ailment: str = ""
+    """What the last health probe that failed saw."""
     progress: StartProgressed | None = None
     moved: StartMoved | None = None
     figures: StartupFigures | None = None
@@ -177,6 +189,8 @@ def learn_step(facts: Facts, before: State, event: Event, after: State, now: flo
             return replace(facts, last_exit=LastExit(event.status, wall, after.cause))
         case Probed() if event.generation == after.generation and event.outcome is Outcome.OK:
             return replace(facts, last_ok_at=now, latency=event.latency)
+        case Probed() if (seen := ailment(before, event)) is not None:
+            return replace(facts, ailment=seen)
         case _:
             return facts
 
@@ -209,6 +223,9 @@ def learn_fact(facts: Facts, fact: Fact) -> Facts:
                 diagnosis=fact.diagnosis or last.diagnosis,
                 bundle=fact.bundle or last.bundle,
                 retry_why=fact.retry_why or last.retry_why,
+                detail=fact.detail or last.detail,
+                where_to_look=fact.where_to_look or last.where_to_look,
+                bundle_lost=fact.bundle_lost or last.bundle_lost,
             )
             return replace(facts, last_exit=last)
         case _:

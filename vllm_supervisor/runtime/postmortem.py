@@ -4,16 +4,26 @@ Nothing here may keep the next engine from being launched: every step is bounded
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 
-from vllm_supervisor.domain.diagnosis import Diagnosis
-from vllm_supervisor.domain.ending import Ending, cache_moved, context, heard, judge, why_retried, without_us
+from vllm_supervisor.domain.diagnosis import Diagnosis, Observed
+from vllm_supervisor.domain.ending import (
+    Ending,
+    cache_moved,
+    context,
+    heard,
+    judge,
+    why_retried,
+    with_what_was_seen,
+    without_us,
+)
 from vllm_supervisor.domain.member import Member, Portrait
 from vllm_supervisor.domain.messages import Event, Judged, Record
-from vllm_supervisor.domain.model import Cause, State
+from vllm_supervisor.domain.model import Cause, State, Verdict
 from vllm_supervisor.ports import (
     CompileCache,
     CrashBundles,
@@ -40,6 +50,8 @@ PORTRAITS_LIMIT = 5.0
 STARTING_PACE = 1.0
 """Seconds between looks at the members while starting, when shared memory is made."""
 SERVING_PACE = 30.0
+_WORKER = "VLLM::Worker"
+"""How vLLM's processes of one GPU among several call themselves (0.10 and later)."""
 COMPILE_FAILURE = "torch_compile_failure"
 
 
@@ -79,6 +91,7 @@ class PostMortem:
         self._portraits: tuple[Portrait, ...] = ()
         self._seen_at: float | None = None
         self._told_unread = False
+        self._stage: object = None
         self._ended_at: float | None = None
 
     # --- Observer
@@ -99,7 +112,8 @@ class PostMortem:
         """Ignore: `stepped` has the whole state."""
 
     def noted(self, note: Note) -> None:
-        """Take note that the log was found unreadable before."""
+        """Take note that the log was found unreadable before, and of how far a start came."""
+        self._stage = note.fields.get("phase") if note.kind == "start_phase" else self._stage
         self._told_unread = self._told_unread or note.kind == LOG_NOT_READ
 
     # --- while the engine lives
@@ -156,11 +170,15 @@ class PostMortem:
 
     async def _examine(self, engine: Engine, ending: Ending, post: Post) -> None:
         diagnosis, beside = None, {}
+        if ending.observed is Observed.STARTUP_TIMEOUT and self._stage is not None:
+            ending = replace(ending, detail=f"{self._stage}: {ending.detail}")
+        unread_why: str | None = "the log could not be read"
         with told("diagnose", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
             oom_kills, xids = await self._oom_kills(), await self._tools.gpus.xids()
             beside = {"oom_kills": oom_kills, "xids": list(xids)}
             diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
-            diagnosis = without_us(diagnosis, ending)
+            diagnosis = with_what_was_seen(without_us(diagnosis, ending), ending, several=self._several(engine))
+            unread_why = self._tools.log.unread
         if self._tools.log.unread is not None and not self._told_unread:
             for item in unread(engine.generation, self._tools.log.unread):
                 post(item)
@@ -168,9 +186,10 @@ class PostMortem:
             with told("compile cache", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
                 diagnosis = await self._move_cache(engine, diagnosis, post)
         proven = self._tools.history.proven
-        verdict = judge(diagnosis, proven=proven, log_file=self._log_file)
+        look = partial(judge, diagnosis, proven=proven, log_file=self._log_file, unread=unread_why)
+        verdict = look()
         found = diagnosis.as_json() if diagnosis is not None else None
-        post(Examined(engine.generation, diagnosis=found, retry_why=why_retried(verdict)))
+        post(_examined(engine.generation, verdict, ending, found))
         post(_note(ending, diagnosis))
         post(Judged(engine.generation, verdict))
         with told("bundle", post), anyio.move_on_after(BUNDLE_LIMIT):
@@ -179,7 +198,9 @@ class PostMortem:
             report = {**self._report(ending, processes), **beside, "verdict": verdict_shown, "diagnosis": found}
             bundle = await self._bundle(engine, {**report, "gpus": await self._gpu_table()}, processes, post)
             if diagnosis is None:
-                post(Judged(engine.generation, judge(None, proven=proven, log_file=self._log_file, bundle=bundle)))
+                verdict = look(bundle=bundle)
+                post(Judged(engine.generation, verdict))
+                post(Examined(engine.generation, where_to_look=verdict.why))
 
     async def _oom_kills(self) -> int | None:
         after = await self._tools.oom.read()
@@ -202,10 +223,14 @@ class PostMortem:
             path = await self._tools.bundles.write(engine.generation, report, processes, engine.log_start)
         except OSError as error:
             post(Note("bundle_not_written", Level.WARNING, {"why": str(error)}))
+            post(Examined(engine.generation, bundle_lost=str(error)))
             return None
         post(Examined(engine.generation, bundle=path))
         post(Note("bundle_written", fields={"path": path}))
         return path
+
+    def _several(self, engine: Engine) -> bool:
+        return any(seen.name.startswith(_WORKER) for seen in (*engine.found, *self._portraits))
 
     def _processes(self, engine: Engine) -> list[Row]:
         """Return the process table: as the end found it, and what was seen in life of whoever went before."""
@@ -221,7 +246,7 @@ class PostMortem:
             "exit": {"code": ending.status.code, "signal": ending.status.signal},
             "was_ready": ending.was_ready,
             "killed_by_us": ending.killed,
-            "observed": ending.observed,
+            "observed": ending.observed or ("probes_failed" if ending.cause is Cause.UNHEALTHY else None),
             "members": in_short(processes),
         }
 
@@ -231,6 +256,16 @@ class PostMortem:
 
     def _time(self, wall: float | None = None) -> str:
         return datetime.fromtimestamp(self._wall() if wall is None else wall, UTC).isoformat(timespec="milliseconds")
+
+
+def _examined(generation: int, verdict: Verdict, ending: Ending, found: dict[str, object] | None) -> Examined:
+    return Examined(
+        generation,
+        diagnosis=found,
+        retry_why=why_retried(verdict),
+        detail=ending.detail or None,
+        where_to_look=verdict.why if found is None else None,
+    )
 
 
 def _note(ending: Ending, diagnosis: Diagnosis | None) -> Note:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from vllm_supervisor.domain.capacity.measured import Key, gpu_key, measured
+from vllm_supervisor.domain.diagnosis import shortened
 from vllm_supervisor.domain.messages import Condemned, Event, Probed, Record
 from vllm_supervisor.domain.model import Cause, Outcome, Phase, State
+from vllm_supervisor.domain.redaction import redacted
 from vllm_supervisor.domain.startup import (
     Activity,
     Download,
@@ -50,6 +52,8 @@ tokenizers and configurations, which come then, are smaller. After the announcem
 PACE = 30.0
 """Seconds over which the pace of a download is taken."""
 _GB, _MB = 1e9, 1e6
+_QUOTED = 200
+"""Characters of a line of the log."""
 EVIDENCE = 30.0
 """Most seconds for evidence before a stalled engine is ended."""
 
@@ -64,6 +68,7 @@ class _Start:
     began: float
     pulse: Pulse
     past: PastStarts
+    last_line: str = ""
     reader: StartReader = field(default_factory=StartReader)
     phase: StartPhase = StartPhase.LAUNCHING
     phase_began: float = 0.0
@@ -96,6 +101,8 @@ class Senses:
     evidence: EvidenceCollector | None = None
     measurements: Measurements | None = None
     """Where the memory that a start took is remembered."""
+    mask: Callable[[str], str] = redacted
+    """Takes secrets out of what is quoted from the log."""
 
 
 class StartWatch:
@@ -209,6 +216,7 @@ class StartWatch:
             for item in unread(start.generation, start.log.unread):
                 start.post(item)
         for line in lines or ():
+            start.last_line = line if line.strip() else start.last_line
             before = start.reader.phase
             if start.reader.feed(line) or start.reader.phase is not before:
                 start.pulse = start.pulse.moved(self._now(), "the log")
@@ -332,12 +340,16 @@ class StartWatch:
         return _download_progress(found, max(0.0, pace))
 
     async def _condemn(self, start: _Start, engine: Engine, why: str) -> None:
+        moved = start.moved
+        where = ", ".join(filter(None, (start.phase.value, moved.detail if moved is not None else "")))
+        line = shortened(self._senses.mask(start.last_line.strip()), _QUOTED)
+        why = f"{why}; the last line of its log: {line}" if line else why
         fields = {"phase": start.phase.value, "detail": why}
         start.post(Note("start_stalled", Level.ERROR, fields))
         if self._senses.evidence is not None:
             with anyio.move_on_after(EVIDENCE):
-                await self._senses.evidence.collect(engine, Cause.STARTUP_STALL, why)
-        start.post(Condemned(start.generation, Cause.STARTUP_STALL, f"{start.phase.value}: {why}"))
+                await self._senses.evidence.collect(engine, Cause.STARTUP_STALL, f"{where}: {why}")
+        start.post(Condemned(start.generation, Cause.STARTUP_STALL, f"{where}: {why}"))
 
 
 def _download_progress(found: Download, pace: float) -> tuple[Progress, float | None]:

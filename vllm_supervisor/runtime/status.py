@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from vllm_supervisor import __version__
+from vllm_supervisor.domain.ending import probes_failed
 from vllm_supervisor.domain.engine import EngineMetrics
 from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import Phase, State, public_state
 from vllm_supervisor.domain.spec import EngineSpec
 from vllm_supervisor.domain.startup import StartupFigures
+from vllm_supervisor.domain.transitions import LEFT_RUNNING
 from vllm_supervisor.runtime.facts import Configured, Facts, LastExit, Watched
 
 Json = dict[str, object]
@@ -85,9 +87,19 @@ def _phase(state: State, facts: Facts, now: float) -> Json:
         name = "draining"
     elif state.phase is Phase.BACKOFF and state.blocker is not None:
         detail = state.blocker.why
+    elif state.phase is Phase.UNHEALTHY:
+        detail = _ailment(state, facts, now)
     elif state.phase is Phase.FAILED:
         detail = ", ".join([state.fail_why or "", *(f"{m.name} (pid {m.pid}, {m.state})" for m in facts.survivors)])
     return {"name": name, "progress": None, "detail": detail, "eta_s": None}
+
+
+def _ailment(state: State, facts: Facts, now: float) -> str:
+    """Say what is wrong with an engine that was ready, and what follows."""
+    stuck = f"stuck: {facts.watched.evidence}" if facts.watched is not None else "stuck"
+    why = stuck if state.stuck else probes_failed(state.probe_failures, facts.ailment)
+    follows = LEFT_RUNNING if state.deadline is None else f"restart in {max(0.0, state.deadline - now):.0f} s"
+    return f"{why}; {follows}"
 
 
 def _starting(facts: Facts, now: float) -> Json:
@@ -121,6 +133,9 @@ def _last_exit(last: LastExit | None) -> Json | None:
         "diagnosis": None if last.diagnosis is None else dict(last.diagnosis),
         "bundle": last.bundle,
         "retry_why": last.retry_why,
+        "detail": last.detail,
+        "where_to_look": last.where_to_look,
+        "bundle_lost": last.bundle_lost,
     }
 
 
