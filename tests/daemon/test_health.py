@@ -87,6 +87,7 @@ def test_a_slow_engine_is_unhealthy_and_comes_back_or_is_replaced(pliable: Make)
     fault.touch()
     status = rig.wait_state("unhealthy")
     assert status["probe"]["consecutive_failures"] >= 2
+    assert "; restart in " in status["phase"]["detail"]
     assert rig.request("GET", "/readyz")[0] == 503
     assert rig.get("/v1/models") == {"models": []}
     fault.unlink()
@@ -100,6 +101,7 @@ def test_a_slow_engine_is_unhealthy_and_comes_back_or_is_replaced(pliable: Make)
     fault.touch()
     status = rig.wait_state("ready", after=hung["generation"])
     assert status["last_exit"]["reason"] == "unhealthy"
+    assert "health probes in a row failed, the last: " in status["last_exit"]["detail"]
     assert status["restarts"]["by_reason"] | {"requested": 1, "unhealthy": 1} == status["restarts"]["by_reason"]
     assert phases(rig)[-5:] == ["unhealthy", "stopping", "backoff", "starting", "ready"], "no drain, no kill"
     assert probes(rig, "timeout") >= 4

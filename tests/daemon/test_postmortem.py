@@ -258,6 +258,8 @@ def test_a_full_disk_loses_the_bundle_and_not_the_restart(pliable: Make, small_d
     status = rig.wait_state("ready", after=1)
     diagnosed(rig, status, "hf_rate_limit")
     assert status["last_exit"]["bundle"] is None
+    assert str(rig.state_dir / "crashes") in status["last_exit"]["bundle_lost"]
+    assert "evidence   not kept: " in rig.cli("status").stdout
     (event,) = rig.events("bundle_not_written")
     assert str(rig.state_dir / "crashes") in event["why"]
 
@@ -269,7 +271,10 @@ def test_a_hang_is_photographed_before_it_is_ended(pliable: Make) -> None:
     rig.start()
     status = rig.wait_state("ready", after=1, within=60)
     assert status["restarts"]["by_reason"]["hang"] == 1
-    diagnosed(rig, status, "hang_health_ok")
+    diagnosis = diagnosed(rig, status, "hang_health_ok")
+    assert "a canary" in diagnosis["evidence"]
+    assert "no counter and no gauge of the engine moved for" in diagnosis["evidence"]
+    assert diagnosis["evidence"] == status["last_exit"]["detail"]
     folder = bundle(status)
     processes = json.loads((folder / "processes.json").read_text())
     assert {"vllm", "VLLM::EngineCor"} <= {process["name"] for process in processes}
