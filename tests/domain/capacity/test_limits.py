@@ -54,6 +54,58 @@ def test_what_vllm_would_refuse_is_said_with_the_remedy(found: list[str], words:
     assert words in found[0]
 
 
+FP8_MOE = {**models.QWEN_3_30B_A3B, "quantization_config": models.FP8}
+FP8_DENSE = {**models.QWEN_25_7B, "quantization_config": models.FP8, "num_key_value_heads": 28}
+OLD = (0, 24)
+
+
+def packed(weights: dict[str, Any], **inputs: Any) -> models.Config:
+    """Llama 3 in compressed-tensors."""
+    group = {"weights": weights, "targets": ["Linear"], "input_activations": inputs or None}
+    return {
+        **models.LLAMA_3_8B,
+        "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"g": group}},
+    }
+
+
+INT8, INT4 = {"num_bits": 8, "type": "int"}, {"num_bits": 4, "type": "int", "group_size": 128}
+MXFP4 = {"num_bits": 4, "type": "float", "group_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            complaints(FP8_MOE, layout=Layout(4), version=OLD),
+            "an expert is 768 wide, and 1/4 of that is not made of blocks of 128; use one of 1, 2, or --enable",
+        ),
+        (
+            complaints(FP8_DENSE, layout=Layout(7)),
+            "an MLP is 18944 wide, and 1/7 of that is not made of blocks of 128",
+        ),
+        (
+            complaints(packed(INT8, num_bits=8, type="int"), "V100 32"),
+            "7.0, compressed-tensors, INT8 needs 7.5; choose",
+        ),
+        (complaints(packed(MXFP4), "T4"), "7.5, compressed-tensors, MXFP4 needs 8.0"),
+        (complaints(packed(INT4, num_bits=8, type="float"), "RTX 4090"), "8.9, compressed-tensors, INT4 needs 9.0"),
+    ],
+    ids=["experts", "mlp", "w8a8", "mxfp4", "w4a8"],
+)
+def test_what_a_scheme_needs_is_said(found: list[str], words: str) -> None:
+    """Blocks of FP8 are not cut; a scheme of compressed-tensors needs its own compute capability."""
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_blocks_are_not_cut_by_what_is_offered() -> None:
+    """Qwen3-30B in FP8 goes on two GPUs before 0.32; on more with its experts spread, or with finer blocks."""
+    model = Model(read(FP8_MOE), precision(FP8_MOE))
+    assert sizes(model, Ask(version=OLD)) == [1, 2]
+    assert sizes(model, Ask(version=OLD, layout=Layout(expert_parallel=True))) == [1, 2, 4, 8]
+    assert sizes(model, Ask(version=(0, 32))) == [1, 2, 4, 8]
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -72,7 +124,7 @@ def test_what_vllm_takes_is_taken(found: list[str]) -> None:
 
 def test_only_sizes_that_divide_are_offered() -> None:
     """Qwen2.5-7B has 28 heads and 4 KV heads."""
-    assert sizes(read(models.QWEN_25_7B)) == [1, 2, 4]
+    assert sizes(Model(read(models.QWEN_25_7B)), Ask()) == [1, 2, 4]
 
 
 def test_what_helps_is_told_with_its_figures() -> None:

@@ -105,6 +105,62 @@ def test_what_a_checkpoint_leaves_alone_is_16_bit(names: list[str], left: set[Pa
     assert whole - found.parts == left
 
 
+EVERY = range(32)
+LLAMA = models.LLAMA_3_8B
+
+
+@pytest.mark.parametrize(
+    ("quantization", "attention", "kv", "mlp"),
+    [
+        ({"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}, 8, 8, 8),
+        (
+            {
+                "quant_method": "fbgemm_fp8",
+                "modules_to_not_convert": [
+                    *(f"model.layers.{at}.self_attn.{name}_proj" for at in EVERY for name in "qkvo"),
+                    *(f"model.layers.{at}.mlp.{name}_proj" for at in (0, 31) for name in ("gate", "up", "down")),
+                ],
+            },
+            16,
+            16,
+            8 + 8 * 2 / 32,
+        ),
+        ({"quant_method": "fp8", "ignored_layers": [f"model.layers.{at}.mlp" for at in range(8)]}, 8, 8, 10),
+        ({"quant_method": "fp8", "ignored_layers": ["model.layers.0", "re:.*layers.(1|2|3).*"]}, 9, 9, 9),
+        ({"quant_method": "fp8", "ignored_layers": ["re:.*self_attn.[qk]_proj$"]}, 12, 12, 8),
+        ({"quant_method": "fp8", "ignored_layers": [f"model.visual.blocks.{at}.mlp" for at in EVERY]}, 8, 8, 8),
+    ],
+    ids=["head", "fbgemm", "some layers", "whole layers", "pattern", "another model"],
+)
+def test_layers_that_are_left_alone_are_counted(
+    quantization: dict[str, Any], attention: float, kv: float, mlp: float
+) -> None:
+    """Modules by name: each with its share of its part."""
+    found = precision({**LLAMA, "quantization_config": quantization})
+    bits = [found.of(part, 16) for part in (Part.ATTENTION, Part.KEY_VALUE, Part.MLP)]
+    assert bits == pytest.approx([attention, kv, mlp])
+
+
+@pytest.mark.parametrize(
+    ("groups", "attention", "mlp"),
+    [
+        ([(FP8_GROUP, ["re:.*self_attn.*"]), (NVFP4_GROUP, ["re:.*mlp.*"])], 8, 4.5),
+        ([(NVFP4_GROUP, ["Linear"]), (FP8_GROUP, ["re:.*self_attn.(q|k|v|o)_proj"])], 8, 4.5),
+        ([(NVFP4_GROUP, ["re:.*mlp.*"])], 16, 4.5),
+        ([(NVFP4_GROUP, ["re:.*down_proj", "re:.*self_attn.*"]), (FP8_GROUP, ["Linear"])], 4.5, (4.5 + 16) / 3),
+    ],
+    ids=["two parts", "a class and a part", "one part", "one projection"],
+)
+def test_groups_count_for_what_they_target(
+    groups: list[tuple[dict[str, Any], list[str]]], attention: float, mlp: float
+) -> None:
+    """compressed-tensors: each group's scheme for its own modules; what no group names stays in 16 bit."""
+    named = {f"group_{at}": {**scheme, "targets": targets} for at, (scheme, targets) in enumerate(groups)}
+    quantization = {"quant_method": "compressed-tensors", "config_groups": named, "ignore": ["lm_head"]}
+    found = precision({**LLAMA, "quantization_config": quantization})
+    assert [found.of(part, 16) for part in (Part.ATTENTION, Part.MLP)] == pytest.approx([attention, mlp])
+
+
 def test_a_checkpoint_may_ask_for_an_fp8_cache() -> None:
     """`--kv-cache-dtype auto` then means FP8."""
     modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}

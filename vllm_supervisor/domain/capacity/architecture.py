@@ -119,6 +119,10 @@ class Architecture:
     """Those among `beside` whose weights the configuration does not tell."""
     divided: tuple[tuple[str, int], ...] = field(default=())
     """Further counts that tensor parallelism has to divide: (name, count)."""
+    inner: int = 0
+    """Width of an MLP that is no expert, 0 where there is none."""
+    expert_inner: int = 0
+    """Width of an expert."""
 
     @property
     def total(self) -> int:

@@ -1,14 +1,18 @@
 """Arguments that vLLM would refuse for this model on these GPUs, each with what to do instead."""
 
 from collections.abc import Iterator
+from math import gcd
 
-from vllm_supervisor.domain.capacity.architecture import Architecture
+from vllm_supervisor.domain.capacity.architecture import Architecture, Part
 from vllm_supervisor.domain.capacity.capability import LEAST
+from vllm_supervisor.domain.capacity.rules import NEWEST
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model
 from vllm_supervisor.errors import BadInputError
 
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _NVIDIA_ONLY = frozenset({"modelopt_fp4"})
+_AN_MLP, _AN_EXPERT = "an MLP", "an expert"
+_FINER_BLOCKS, _FINEST = (0, 32), 32
 NODE = 8
 """GPUs that one node has at most; tensor parallelism does not go beyond it."""
 
@@ -17,8 +21,12 @@ def problems(model: Model, ask: Ask, gpus: Gpus) -> Iterator[BadInputError]:
     """Yield what is wrong with the arguments."""
     architecture, layout = model.architecture, ask.layout
     if why := not_divided(architecture, layout.tensor):
-        fits = ", ".join(str(size) for size in sizes(architecture))
+        fits = ", ".join(map(str, sizes(model, ask)))
         yield BadInputError(f"--tensor-parallel-size {layout.tensor}", why, f"use one of {fits}")
+    elif why := _cuts_blocks(model, ask, layout.tensor):
+        fits = ", ".join(map(str, sizes(model, ask)))
+        also = ", or --enable-expert-parallel" if why.startswith(_AN_EXPERT) else ""
+        yield BadInputError(f"--tensor-parallel-size {layout.tensor}", why, f"use one of {fits}{also}")
     if layout.pipeline > architecture.layers:
         why = f"the model has {architecture.layers} layers"
         yield BadInputError(f"--pipeline-parallel-size {layout.pipeline}", why, "use fewer stages than layers")
@@ -60,9 +68,8 @@ def _formats(model: Model, ask: Ask, gpus: Gpus) -> Iterator[BadInputError]:
     card = f"{gpus.name or 'the card'} has compute capability {has[0]}.{has[1]}"
     if has < _VOLTA:
         yield BadInputError("GPU", f"{card}, vLLM needs 7.0", "use another GPU")
-    elif method in LEAST and has < LEAST[method]:
-        least = LEAST[method]
-        why = f"{card}, it needs {least[0]}.{least[1]}"
+    elif method is not None and has < (least := model.stored.needs or LEAST.get(method, _VOLTA)):
+        why = f"{card}, {model.stored.label if model.stored.needs else 'it'} needs {least[0]}.{least[1]}"
         yield BadInputError(
             f"quantization {method}", why, "choose a checkpoint in another quantization, or another GPU"
         )
@@ -87,6 +94,29 @@ def not_divided(architecture: Architecture, tensor: int) -> str:
     return next((f"{count} ({what}) do not divide by it" for what, count in architecture.divided if count % tensor), "")
 
 
-def sizes(architecture: Architecture, most: int = NODE) -> list[int]:
+def sizes(model: Model, ask: Ask, most: int = NODE) -> list[int]:
     """Return the tensor-parallel sizes that divide the model, up to `most`."""
-    return [size for size in range(1, most + 1) if not not_divided(architecture, size)]
+    every = range(1, most + 1)
+    return [size for size in every if not not_divided(model.architecture, size) and not _cuts_blocks(model, ask, size)]
+
+
+def _cuts_blocks(model: Model, ask: Ask, tensor: int) -> str:
+    """Say which matrix a tensor-parallel size cuts through blocks that share a scale; nothing where none.
+
+    vLLM 0.32 refuses that (`validate_fp8_block_shape`), but takes smaller blocks for experts; before it did not.
+    """
+    architecture, block = model.architecture, model.stored.block
+    if tensor == 1 or not block:
+        return ""
+    spread = ask.layout.expert_parallel
+    for_experts = block if (ask.version or NEWEST) < _FINER_BLOCKS else gcd(block, _FINEST)
+    expert = 0 if spread else architecture.expert_inner
+    found = ((_AN_MLP, Part.MLP, architecture.inner, block), (_AN_EXPERT, Part.EXPERTS, expert, for_experts))
+    return next(
+        (
+            f"{what} is {width} wide, and 1/{tensor} of that is not made of blocks of {side}"
+            for what, part, width, side in found
+            if width % (tensor * side) and part in model.stored.parts
+        ),
+        "",
+    )

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_supervisor.domain.capacity.architecture import Part
+from vllm_supervisor.domain.capacity.modules import LINEAR, Reach, shares
 from vllm_supervisor.errors import BadInputError
 
-LINEAR = frozenset({Part.ATTENTION, Part.KEY_VALUE, Part.LATENT, Part.MLP, Part.EXPERTS, Part.MIXER})
-"""What quantization methods convert unless told otherwise. Embeddings, the head, norms and routers stay as they are."""
+_ALL = 0.999
+"""A share from which all of a part is meant: names of modules add up with the last digits wrong."""
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _GROUP = 128
 _MOST = 1 << 20
 """No group of numbers that share a scale is larger."""
@@ -31,9 +34,18 @@ class Precision:
     parts: frozenset[Part] = frozenset()
     kv_dtype: str | None = None
     """The type of the KV cache that the checkpoint asks for."""
+    mixed: Mapping[Part, tuple[float, float]] = field(default_factory=dict)
+    """Parts whose modules differ: the mean bits that the quantized ones add, and the share that is left as it was."""
+    needs: tuple[int, int] | None = None
+    """Compute capability, where it is the scheme's and not the method's."""
+    block: int = 0
+    """Side of the blocks that have a scale each: what tensor parallelism leaves on a GPU must be made of such."""
 
     def of(self, part: Part, plain_bits: float) -> float:
         """Return the bits of a parameter of `part`."""
+        if part in self.parts and part in self.mixed:
+            packed, plain = self.mixed[part]
+            return packed + plain * plain_bits
         return self.bits if part in self.parts else plain_bits
 
 
@@ -50,13 +62,12 @@ def precision(config: Mapping[str, Any], where: str = "config.json") -> Precisio
         remedy = "name a checkpoint in FP8, AWQ, GPTQ, MXFP4, NVFP4, compressed-tensors or bitsandbytes"
         raise BadInputError(where, why, remedy)
     try:
-        read_one = read(found)
+        reach = _reach(config)
+        read_one = read_groups(found, reach) if method == "compressed-tensors" else read(found)
     except ValueError as error:
         raise BadInputError(where, f"quantization_config: {error}", _COMPLETE) from None
-    ignored = _ignored(found)
-    parts = read_one.parts - ignored
-    if _quantizes_head(found):
-        parts |= {Part.HEAD}
+    read_one = _left(read_one, shares(_ignored(found), reach))
+    parts = read_one.parts | ({Part.HEAD} if _quantizes_head(found) else frozenset())
     return replace(read_one, parts=parts, kv_dtype=_kv_dtype(found))
 
 
@@ -97,7 +108,7 @@ def _fp8(found: Mapping[str, Any]) -> Precision:
     cells = block[0] * block[1] if square and isinstance(block, list) else 0
     bits = 8 + 32 / cells if cells else 8.0
     label = f"FP8 in blocks of {block[0]}x{block[1]}" if cells and block else "FP8"
-    return Precision("fp8", label, bits, LINEAR)
+    return Precision("fp8", label, bits, LINEAR, block=max(block) if cells and block else 0)
 
 
 def _awq(found: Mapping[str, Any]) -> Precision:
@@ -138,28 +149,56 @@ def _bitsandbytes(found: Mapping[str, Any]) -> Precision:
     return Precision("bitsandbytes", "bitsandbytes, 4 bit", bits, LINEAR)
 
 
-def _compressed(found: Mapping[str, Any]) -> Precision:
-    """Read compressed-tensors; where groups differ, the widest counts."""
-    groups = _part(found, "config_groups").values()
-    read = [_group(group, str(found.get("format", ""))) for group in groups if isinstance(group, Mapping)]
-    if not read:
+def read_groups(found: Mapping[str, Any], reach: Reach) -> Precision:
+    """Read compressed-tensors: each group's scheme, for the modules that it targets."""
+    groups = [group for group in _part(found, "config_groups").values() if isinstance(group, Mapping)]
+    if not groups:
         raise ValueError("it has no config_groups")
-    bits, label = max(read)
-    return Precision("compressed-tensors", f"compressed-tensors, {label}", bits, LINEAR)
+    schemes = [(_scheme(group, str(found.get("format", ""))), _targets(group)) for group in groups]
+    packed: dict[Part, float] = dict.fromkeys(LINEAR, 0.0)
+    free: dict[Part, float] = dict.fromkeys(LINEAR, 1.0)
+    # A group for a class of modules has those that no group names.
+    for scheme, targets in sorted(schemes, key=lambda one: "Linear" in one[1]):
+        for part, share in shares(targets, reach).items():
+            taken = min(share, free[part])
+            packed[part] += taken * scheme.bits
+            free[part] -= taken
+    widest = max((scheme for scheme, _ in schemes), key=lambda one: one.bits)
+    label = " and ".join(dict.fromkeys(scheme.label for scheme, _ in sorted(schemes, key=lambda one: -one[0].bits)))
+    needs = max(scheme.needs for scheme, _ in schemes)
+    mixed = {part: (packed[part], free[part]) for part in LINEAR if packed[part] != widest.bits}
+    parts = frozenset(part for part in LINEAR if free[part] <= _ALL)
+    return Precision("compressed-tensors", f"compressed-tensors, {label}", widest.bits, parts, None, mixed, needs)
 
 
-def _group(group: Mapping[str, Any], layout: str) -> tuple[float, str]:
-    weights = group.get("weights")
+def _targets(group: Mapping[str, Any]) -> list[str]:
+    given = group.get("targets")
+    return [str(name) for name in given] if isinstance(given, list) and given else ["Linear"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    bits: float
+    label: str
+    needs: tuple[int, int]
+
+
+def _scheme(group: Mapping[str, Any], layout: str) -> _Scheme:
+    """Read what a group does; its needs are those of vLLM 0.32's `CompressedTensorsScheme`s."""
+    weights, inputs = group.get("weights"), _part(group, "input_activations")
     if not isinstance(weights, Mapping):
-        return 16.0, "16 bit"
+        return _Scheme(16.0, "16 bit", (7, 0))
     bits, size = _number(weights, "num_bits", default=8), _number(weights, "group_size", default=0)
     layout = str(group.get("format") or layout)
+    if not 0 < bits <= 16:  # noqa: PLR2004 - what is not quantized
+        raise ValueError(f"num_bits is {bits}")
     if weights.get("type") == "float" and bits == 4:  # noqa: PLR2004 - FP4
         micro = "mxfp4" in layout or size == 32  # noqa: PLR2004 - the block of MXFP4
-        return (4.25, "MXFP4") if micro else (4.5, "NVFP4")
+        return _Scheme(4.25, "MXFP4", (8, 0)) if micro else _Scheme(4.5, "NVFP4", (7, 5))
     kind = "FP" if weights.get("type") == "float" else "INT"
     scaled = weights_only(bits, size, zeros=not weights.get("symmetric", True)) if size > 0 else float(bits)
-    return scaled, f"{kind}{bits}"
+    hopper = kind == "INT" and inputs.get("type") == "float"  # FP8 activations on INT4 weights
+    return _Scheme(scaled, f"{kind}{bits}", (9, 0) if hopper else (7, 5))
 
 
 def _plain8(label: str, method: str) -> Precision:
@@ -201,35 +240,54 @@ _READERS = {
     "fp8-pb-wo": _modelopt,
     "nvfp4": _modelopt,
     "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _compressed,
+    "compressed-tensors": lambda found: read_groups(found, Reach({}, 0)),
     "quark": _quark,
     "torchao": _torchao,
     "experts-int8": lambda _: Precision("experts_int8", "INT8 experts", 8.0, frozenset({Part.EXPERTS})),
     "hqq": _gptq,
 }
 
-_PARTS_BY_NAME: tuple[tuple[Part, re.Pattern[str]], ...] = (
-    (Part.ATTENTION, re.compile(r"(?<!linear_)att(?:n|ention)|[qo]_proj")),
-    (Part.MLP, re.compile(r"(?<!experts)\.?mlp(?!.*(?:experts|gate$|router))|shared_expert(?!_gate)")),
-    (Part.EXPERTS, re.compile(r"(?<!shared_)experts")),
-    (Part.MIXER, re.compile(r"linear_attn|mamba|mixer")),
-)
-_EVERY_LAYER = re.compile(r"^(?:re:)?(?:\.\*|\*|\^|model\.layers\.(?:\\d\+|\*|\[0-9\]\+))|^[a-z_]+$")
-"""A pattern that reaches every layer; a name with a layer's number does not, and counts for next to nothing."""
 
-
-def _ignored(found: Mapping[str, Any]) -> frozenset[Part]:
-    """Return the parts that a checkpoint leaves as they are, as far as whole kinds of matrices are named."""
+def _ignored(found: Mapping[str, Any]) -> list[str]:
+    """Return the names of what a checkpoint leaves as it is."""
     names: list[str] = []
     for holder in (found, _part(found, "quantization")):
         for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude"):  # noqa: E501 # fmt: skip
             value = holder.get(key)
             names += [str(name) for name in value] if isinstance(value, list) else []
-    whole = [name for name in names if _EVERY_LAYER.search(name)]
-    kept = {part for part, pattern in _PARTS_BY_NAME for name in whole if pattern.search(name)}
-    if Part.ATTENTION in kept:
-        kept |= {Part.KEY_VALUE, Part.LATENT}
-    return frozenset(kept)
+    return names
+
+
+def _left(read: Precision, shares: Mapping[Part, float]) -> Precision:
+    """Return `read` with these shares of the parts left as they are."""
+    whole = frozenset(part for part, share in shares.items() if share > _ALL)
+    mixed = dict(read.mixed)
+    for part, share in shares.items():
+        if part in read.parts and part not in whole:
+            packed, plain = mixed.get(part, (read.bits, 0.0))
+            mixed[part] = (packed * (1 - share), plain + (1 - plain) * share)
+    return replace(read, parts=read.parts - whole, mixed=mixed)
+
+
+def _reach(config: Mapping[str, Any]) -> Reach:
+    """Return how many layers have each part, as far as a configuration says it in the usual way."""
+    inner = next((part for key in ("text_config", "llm_config") if (part := _part(config, key))), {})
+    text = {**config, **inner}
+    layers, experts = (_whole(text, *names) for names in (_LAYERS, _EXPERTS))
+    kinds = text.get("layer_types")
+    every = _whole(text, "full_attention_interval")
+    attending = layers // every if every else layers
+    if isinstance(kinds, list) and kinds:
+        attending = sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
+    routed = max(0, layers - _whole(text, "first_k_dense_replace"))
+    counts = dict.fromkeys((Part.ATTENTION, Part.KEY_VALUE, Part.LATENT), attending)
+    mixing = layers - attending
+    return Reach({**counts, Part.MLP: layers, Part.EXPERTS: routed, Part.MIXER: mixing or layers}, experts)
+
+
+def _whole(text: Mapping[str, Any], *names: str) -> int:
+    found = (text.get(name) for name in names)
+    return next((value for value in found if isinstance(value, int) and 0 < value <= _MOST), 0)
 
 
 def _quantizes_head(found: Mapping[str, Any]) -> bool:

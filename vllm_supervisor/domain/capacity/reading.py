@@ -101,6 +101,8 @@ def _decoder(whole: Fields, text: Fields, kind: Family, architecture: str) -> Ar
         beside=beside,
         uncounted=tuple(part for part in beside if seen is None or part != "vision"),
         divided=divided,
+        inner=_dense_width(text, name, moe, layers),
+        expert_inner=moe.inner if moe else 0,
     )
 
 
@@ -202,6 +204,18 @@ def _widest(text: Fields, hidden: int, moe: counting.Moe | None) -> int:
     """Return the width of a layer's largest intermediate: the MLP's, or that of all experts a token passes."""
     inner = text.optional("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
     return moe.active * moe.inner + moe.shared if moe else inner
+
+
+def _dense_width(text: Fields, name: str, moe: counting.Moe | None, layers: int) -> int:
+    """Return the width of the MLPs that are no experts, a shared expert among them."""
+    if moe is None or not all(counting.has_experts(text, layers)):
+        own = (
+            ("shared_intermediate_size",)
+            if name == "granitemoehybrid"
+            else ("intermediate_size_mlp", "intermediate_size")
+        )
+        return text.optional(*own) or 0
+    return moe.shared
 
 
 def _dtype(whole: Fields, text: Fields) -> int:

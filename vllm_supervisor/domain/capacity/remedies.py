@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.capacity.limits import NODE, sizes
-from vllm_supervisor.domain.capacity.precision import LINEAR, Precision, weights_only
+from vllm_supervisor.domain.capacity.modules import LINEAR
+from vllm_supervisor.domain.capacity.precision import Precision, weights_only
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, Sizing, size
 from vllm_supervisor.domain.capacity.weights import Layout
 from vllm_supervisor.domain.units import MIB
@@ -71,9 +72,9 @@ def _quantize(now: Sizing) -> Iterator[Remedy]:
 
 def _spread(now: Sizing) -> Iterator[Remedy]:
     layout = now.ask.layout
-    architecture = now.model.architecture
     last: Remedy | None = None
-    for tensor in sizes(architecture):
+    allowed = sizes(now.model, now.ask)
+    for tensor in allowed:
         if tensor <= layout.tensor or tensor & (tensor - 1):
             continue
         wider = replace(layout, tensor=tensor)
@@ -81,7 +82,7 @@ def _spread(now: Sizing) -> Iterator[Remedy]:
         yield last
         if last.sizing.fits:
             return
-    best = max([layout.tensor, *sizes(architecture)])
+    best = max([layout.tensor, *allowed])
     for stages in (2, 4):
         wider = replace(layout, tensor=best, pipeline=layout.pipeline * stages)
         if wider.tensor * wider.pipeline > NODE:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from vllm_supervisor.domain.capacity.architecture import Architecture, Part
-from vllm_supervisor.domain.capacity.precision import LINEAR, Precision
+from vllm_supervisor.domain.capacity.modules import LINEAR
+from vllm_supervisor.domain.capacity.precision import Precision
 
 _WHOLE = frozenset({Part.NORM, Part.ROUTER, Part.LATENT})
 """What every tensor-parallel rank holds all of."""
