@@ -28,6 +28,9 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
+# A shell's background job has SIGINT ignored, and what nohup starts SIGHUP, and so has all that they start: what is to
+# be interrupted would not be.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job has it so, and all that it starts: what is to be interrupted would not be.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

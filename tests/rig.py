@@ -187,7 +187,7 @@ class Rig:
 
     # --- waiting
 
-    def until(self, check: Callable[[], Any], within: float = 30, *, every: float = 0.01, what: str = "") -> Any:
+    def until(self, check: Callable[[], Any], within: float = 60, *, every: float = 0.01, what: str = "") -> Any:
         """Poll; the failure shows the daemon's log."""
         deadline = time.monotonic() + within
         while True:
@@ -198,7 +198,7 @@ class Rig:
                 raise NotInTimeError(f"{what or 'condition'} not within {within} s\n{self.daemon_log()[-6000:]}")
             time.sleep(every)
 
-    def wait_answer(self, within: float = 30) -> None:
+    def wait_answer(self, within: float = 60) -> None:
         """Wait until the socket answers; fail at once where the daemon ends instead."""
         self.until(lambda: self.try_status() is not None or self.ended(), within, what="the socket answers")
         assert not self.ended(), self.daemon_log()[-6000:]
@@ -206,7 +206,7 @@ class Rig:
     def ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None
 
-    def wait_state(self, state: str, within: float = 30, *, after: int = -1) -> Status:
+    def wait_state(self, state: str, within: float = 60, *, after: int = -1) -> Status:
         """Wait for a public state, of a generation above `after`."""
 
         def there() -> Status | None:

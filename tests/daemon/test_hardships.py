@@ -23,7 +23,7 @@ def test_a_flood_of_log_lines(pliable: Make) -> None:
     rig.start()
     rig.wait_state("ready")
     began, asked, slowest = time.monotonic(), 0, 0.0
-    while rig.log.stat().st_size < 100_000_000:
+    while rig.log.stat().st_size < 50_000_000:  # well below what is rotated
         before = time.monotonic()
         assert rig.status()["state"] == "ready"
         slowest = max(slowest, time.monotonic() - before)
@@ -54,15 +54,15 @@ def test_bytes_that_are_no_text(pliable: Make) -> None:
         assert b"\xff\xfe caf\xe9" in done.stdout
 
 
-def test_signals_that_mean_nothing_and_streams_that_are_gone(pliable: Make) -> None:
-    """SIGHUP is told and survived, SIGPIPE and SIGUSR1 too; without stderr and stdout the daemon does its work."""
+def test_signals_and_streams_that_are_gone(pliable: Make) -> None:
+    """Without stdin, stdout and stderr the daemon does its work: it reloads at SIGHUP and survives SIGPIPE."""
     rig = pliable()
     rig.start(prefix=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
     before = rig.wait_state("ready")
     for _ in range(2):
         rig.send(signal.SIGHUP)
-    ignored = rig.until(lambda: rig.events("signal_ignored"), what="an event for SIGHUP")
-    assert ignored[0]["signal"] == "SIGHUP"
+    rig.until(lambda: rig.events("config_reloaded"), what="a reload")
+    assert rig.events("signal_received")[0]["signal"] == "SIGHUP"
     rig.send(signal.SIGPIPE)
     os.kill(rig.leader(), signal.SIGKILL)
     status = rig.wait_state("ready", after=before["generation"])
