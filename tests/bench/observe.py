@@ -35,6 +35,16 @@ def bearing(token: str) -> list[int]:
     return found
 
 
+def working_in(folder: Path) -> list[int]:
+    """Return the living processes whose working directory is `folder` or below it."""
+    found = []
+    for pid in _pids():
+        with suppress(OSError):
+            if (PROC / str(pid) / "cwd").readlink().is_relative_to(folder) and state(pid) != "Z":
+                found.append(pid)
+    return found
+
+
 def descendants(root: int) -> list[int]:
     """Return `root` and all below it."""
     below: dict[int, list[int]] = {}

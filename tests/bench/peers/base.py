@@ -111,20 +111,21 @@ class HostProcess:
         return [pid for pid in observe.descendants(self.process.pid) if pid not in programs]
 
     def end(self) -> None:
-        pids = self.pids() if self.process.poll() is None else []
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)
-        for pid in pids[1:]:
-            # What the supervisor left of itself: loggers, or a daemon below the process that was launched.
-            with contextlib.suppress(OSError):
-                if str(self.place.host) in Path(f"/proc/{pid}/cmdline").read_text() + str(
-                    Path(f"/proc/{pid}/cwd").readlink()
-                ):
+        # What it left of itself, such as loggers and those who launch them anew.
+        deadline = time.monotonic() + 20
+        while left := observe.working_in(self.place.host):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise observe.UnmetError(f"processes {left} of a supervisor cannot be killed")
+            time.sleep(0.01)
 
 
 def quiet(command: Sequence[str], timeout: float = 60, environ: Mapping[str, str] | None = None) -> str:
