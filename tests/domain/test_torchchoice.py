@@ -23,7 +23,7 @@ from tests.domain.torchchoice_table import (
     short,
 )  # fmt: skip
 from vllm_supervisor.domain.torchcheck import Finding, fault
-from vllm_supervisor.domain.torchchoice import Card, Choice, Host, Refusal, choose, cuda_of_driver, is_version
+from vllm_supervisor.domain.torchchoice import Build, Card, Choice, Host, Refusal, choose, cuda_of_driver, is_version
 
 BOTH = "cu130 vllm, then cu129 vllm<0.20"
 ON_12 = "cu129 vllm<0.20"
@@ -181,3 +181,9 @@ def test_the_check(finding: Finding, backend: str, wrong: str | None) -> None:
     """The comparison of torch's CUDA with the extension's comes before the import's own words."""
     said = fault(finding, backend)
     assert said == wrong or (wrong and said and said.startswith(wrong))
+
+
+def test_a_build_in_words() -> None:
+    """What is installed, and by which torch; without one where VLLM_PIP_ARGS decides."""
+    assert str(Build("cu129", "vllm==0.32.0")) == "vllm==0.32.0 on torch for cu129"
+    assert str(Build("", "vllm")) == "vllm"

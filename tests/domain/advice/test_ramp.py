@@ -89,3 +89,17 @@ def test_a_step_is_put_together_from_looks_and_answers() -> None:
     blind = [Sample(at=float(second), running=4) for second in range(5)]
     made = measured(4, blind, 77.0, first_token=[], between_tokens=[], requests=0, failures=[])
     assert (made.throughput, made.first_token, made.kv) == (77.0, None, None)
+
+
+def test_what_spoils_a_step_is_read_first() -> None:
+    """Requests that failed, and others' requests beside ours."""
+    spoilt = replace(step(16, 110), failed=3, foreign=True)
+    assert reading(spoilt, GROWING[-1]) == "3 failed, others' requests too, 1.83 x the tokens"
+
+
+def test_an_engine_that_shows_no_cache_is_judged_by_the_rest() -> None:
+    """What ran without a queue, and the knee."""
+    steps = [replace(one, kv=None) for one in [*GROWING, step(16, 100, waiting=4)]]
+    found = conclude(steps)
+    assert found is not None
+    assert (found.verdict, found.target) == (Verdict.QUEUEING, 12)

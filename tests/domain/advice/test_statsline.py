@@ -244,3 +244,14 @@ def test_memory_is_bounded() -> None:
     for _ in range(12_000):
         reader.feed(text)
     assert len(reader.samples()) == 10_000
+
+
+def test_the_context_that_was_asked_for() -> None:
+    """From the arguments that vLLM prints; a month that is none makes no time of a line."""
+    reader = StatsReader()
+    reader.feed("(APIServer pid=1) INFO 01-01 00:00:00 [x.py:1] non-default args: {'max_model_len': 8192}")
+    assert reader.setting().max_model_len == 8192
+    reader.feed(line("01-01 00:00:00", "Engine 000", 1))
+    reader.feed(line("13-01 00:00:30", "Engine 000", 1))
+    first, second = reader.samples()
+    assert second.at - first.at == 10, "as of a line without a date"

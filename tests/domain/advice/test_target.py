@@ -1,11 +1,13 @@
 """How many to keep in flight, what cuts that, and what else to turn."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.domain.advice.traces import Row, steady, trace
 from vllm_supervisor.domain.advice import Advice, Setting, advise
+from vllm_supervisor.domain.advice.knee import Level, find_knee
 
 
 def judged(rows: list[Row], setting: Setting | None = None, **how: Any) -> Advice:
@@ -168,6 +170,11 @@ LOWER = "engine.vllm.concurrency"
         pytest.param(
             steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.3)}, ["--max-num-batched-tokens"], id="slow next tokens"
         ),
+        pytest.param(steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.03)}, [], id="quick next tokens"),
+        pytest.param(
+            steady(50, 30, None), Setting(), {"preempted": [3.0 * index for index in range(12)]},
+            [LOWER, "a second replica"], id="no figure of the cache: nothing to say of its type",
+        ),
     ],
 )  # fmt: skip
 def test_one_knob_at_a_time(rows: list[Row], setting: Setting, how: dict[str, Any], knobs: list[str]) -> None:
@@ -189,3 +196,15 @@ def test_caps_that_would_clamp_silently() -> None:
         assert any(name in clamp for clamp in found.clamps), found.clamps
     assert any("kv_cache_max_concurrency is 40.5" in clamp for clamp in found.clamps)
     assert judged(steady(50, 20, 0.95), setting).clamps == ()
+
+
+def test_a_knee_beyond_what_the_cache_holds() -> None:
+    """Throughput ends at 64, 85 % of the KV cache at 56: both are said. Without a figure of it the knee settles it."""
+    levels = [Level(32, 32, 0, 900, 0.48), Level(64, 64, 0, 1700, 0.9), Level(128, 70, 58, 1710, 0.984)]
+    found = find_knee(levels)
+    assert found is not None
+    assert (found.at, found.settle) == (64, 60)
+    assert found.why.endswith("the knee is at 64, but 85% of the KV cache is reached at 60")
+    unknown = find_knee([replace(level, kv=None) for level in levels])
+    assert unknown is not None
+    assert (unknown.settle, unknown.why.endswith("the knee is at 64")) == (64, True)

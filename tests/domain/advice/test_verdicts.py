@@ -53,6 +53,9 @@ CASES: dict[str, tuple[Verdict, Sequence[Row], Setting, dict[str, Any]]] = {
         Setting(),
         {"prompts": 0.0},
     ),
+    "a few preempted, requests wait, and the cache is full": (
+        Verdict.PREEMPTING, steady(40, 10, 0.98), Setting(), {"preempted": [0.0] * 6 + [1.0] * 6},
+    ),
     # --- traps
     "one preemption is an accident": (
         Verdict.HEALTHY, steady(50, 0, 0.75), Setting(), {"preempted": [0.0] * 6 + [1.0] * 6},

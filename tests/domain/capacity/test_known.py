@@ -10,6 +10,7 @@ from vllm_supervisor.domain.capacity.cards import gpu
 from vllm_supervisor.domain.capacity.kv import format_of, per_token
 from vllm_supervisor.domain.capacity.precision import precision
 from vllm_supervisor.domain.capacity.reading import read
+from vllm_supervisor.domain.capacity.rules import rules
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, Sizing, size
 from vllm_supervisor.domain.capacity.weights import Layout
 
@@ -183,3 +184,98 @@ def test_an_encoder_keeps_nothing() -> None:
     found = sized(models.BERT, Ask())
     assert (found.fits, found.room, found.per_token) == (True, None, None)
     assert found.weights.whole == pytest.approx(2 * 109.5e6, rel=0.01)
+
+
+def test_a_chunk_bounds_what_a_request_holds() -> None:
+    """Llama 4's local layers: what is beyond the chunk and in flight is let go, and blocks begin where chunks do."""
+    config = {
+        **models.LLAMA_3_8B, "model_type": "llama4_text", "attention_chunk_size": 8192, "num_hidden_layers": 4,
+        "max_position_embeddings": 1 << 20,
+    }  # fmt: skip
+    found = sized(config, Ask(version=(0, 32), batched_tokens=2048)).pool
+    assert found is not None
+    assert found.needed(1600) == 4 * 100
+    assert found.needed(160_000) == 10_000 + 3 * (8192 + 2 * 2048) // 16
+
+
+def test_an_encoder_that_just_fits_is_tight() -> None:
+    """Whether it starts depends on what is beside the weights; it serves no number of requests at once."""
+    roomy = sized(models.BERT, Ask(utilization=0.5))
+    assert (roomy.tight, roomy.at_once, roomy.request_bytes) == (False, None, None)
+    memory = 2 * (roomy.weights.rank + roomy.overhead.likely)
+    assert sized(models.BERT, Ask(utilization=0.5), memory=memory).tight
+
+
+def test_a_checkpoint_that_is_here_is_taken_at_its_word() -> None:
+    """Its bytes count, and the configuration only divides them; what is not loaded is stored all the same."""
+    kind = gpu("H100")
+    assert kind is not None
+    gpus = Gpus(kind.memory, 8, kind, kind.name, kind.capability)
+    estimated = sized(models.LLAMA_3_8B, Ask())
+    here = Model(read(models.LLAMA_3_8B), found=2 * estimated.weights.whole, draft=10**9)
+    found = size(here, Ask(layout=Layout(2)), gpus).weights
+    assert found.rank == pytest.approx(estimated.weights.rank, rel=0.001)
+    assert (found.whole, found.draft, found.source) == (2 * estimated.weights.whole, 10**9, "checkpoint")
+    assert found.stored == 2 * estimated.weights.whole + 10**9
+
+
+def test_a_checkpoints_cache_type_holds_where_none_is_asked_for() -> None:
+    """A token takes half then, and all of it where the flag says otherwise."""
+    scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    config = {**models.LLAMA_3_8B, "quantization_config": scheme}
+    found, asked = sized(config, Ask()), sized(config, Ask(kv_cache_dtype="bfloat16"))
+    assert (found.kv_dtype, asked.kv_dtype) == ("fp8", "bfloat16")
+    assert found.per_token is not None
+    assert asked.per_token is not None
+    assert (found.per_token.ever, asked.per_token.ever) == (64 << 10, 128 << 10)
+
+
+def test_the_longest_context_that_fits_is_found() -> None:
+    """`--max-model-len -1`: the next block would not fit; where the model ends first, that is it."""
+    ask = Ask(max_model_len=-1, kv_cache_memory=300 * (2 << 20))
+    found = sized(models.LLAMA_3_8B, ask)
+    assert found.fits
+    assert 4000 < found.max_len < 8192
+    assert not sized(models.LLAMA_3_8B, replace(ask, max_model_len=found.max_len + 16)).fits
+    assert sized(models.LLAMA_3_8B, Ask(max_model_len=-1)).max_len == 8192
+    assert sized(models.BERT, Ask(max_model_len=-1)).max_len == 512
+
+
+def test_expert_parallelism_divides_experts_by_all_ranks() -> None:
+    """Mixtral on 2 x 2: a quarter of the experts is on each GPU, and without it a half."""
+    wide = sized(models.MIXTRAL_8X7B, Ask(layout=Layout(tensor=2, data=2)))
+    parallel = sized(models.MIXTRAL_8X7B, Ask(layout=Layout(tensor=2, data=2, expert_parallel=True)))
+    experts = 32 * 8 * 3 * 4096 * 14336 * 2
+    assert wide.weights.rank - parallel.weights.rank == pytest.approx(experts / 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "element", "scale"),
+    [("auto", 2.0, 0), ("float32", 4.0, 0), ("fp8", 1.0, 0), ("nvfp4", 0.5625, 0), ("int8_per_token_head", 1.0, 4),
+     ("int4_per_token_head", 0.5, 4)],
+)  # fmt: skip
+def test_what_an_element_of_the_cache_takes(kind: str, element: float, scale: int) -> None:
+    """Bytes, and those of the scales beside it."""
+    found = format_of(kind, 2)
+    assert (found.element, found.scale) == (element, scale)
+
+
+@pytest.mark.parametrize(
+    ("version", "gib", "card", "batched", "sequences"),
+    [
+        (None, 192, "B200", 16384, 1024),
+        (None, 141, "H200", 8192, 1024),
+        (None, 96, "GB10", 2048, 256),
+        ((0, 32), 192, "B200", 8192, 1024),
+        ((0, 32), 80, "A100 80", 2048, 256),
+        ((0, 8), 80, "A100 80", 8192, 256),
+        ((0, 6), 80, "H100", 2048, 256),
+    ],
+    ids=["newest, huge", "newest", "newest, shared memory", "huge, before", "A100", "0.8", "0.6"],
+)
+def test_the_batch_that_a_version_makes(
+    version: tuple[int, ...] | None, gib: int, card: str, batched: int, sequences: int
+) -> None:
+    """By its memory and its name, as each version has it."""
+    found = rules(version, gib << 30, card)
+    assert (found.batched_tokens, found.sequences) == (batched, sequences)

@@ -226,3 +226,39 @@ def test_a_cache_of_given_size_must_fit_beside_the_weights() -> None:
     assert sized(models.LLAMA_3_8B, replace(ask, kv_cache_memory=20 << 30), "L40S").fits
     assert not sized(models.LLAMA_3_70B, Ask(kv_cache_memory=1 << 30)).fits
     assert not sized({**models.BERT, "num_hidden_layers": 4000}, Ask(kv_cache_memory=1 << 20), "L4").fits
+
+
+def test_a_card_that_is_too_old_is_refused() -> None:
+    """Pascal is older than anything that vLLM runs on."""
+    model = Model(read(models.LLAMA_3_8B), precision(models.LLAMA_3_8B))
+    (problem,) = problems(model, Ask(), Gpus(16 << 30, 1, None, "P100", (6, 0)))
+    assert str(problem) == "GPU: P100 has compute capability 6.0, vLLM needs 7.0; use another GPU"
+
+
+TENSORS = ["--tensor-parallel-size 2", "--tensor-parallel-size 4", "--tensor-parallel-size 8"]
+BITS = ["--quantization fp8, or an FP8 checkpoint", "a 4-bit checkpoint (AWQ or GPTQ)"]
+NODES = [
+    "2 nodes: --tensor-parallel-size 8 --pipeline-parallel-size 2",
+    "4 nodes: --tensor-parallel-size 8 --pipeline-parallel-size 4",
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "ask", "card", "changes"),
+    [
+        (models.LLAMA_3_70B, Ask(), "V100 32", TENSORS),
+        (models.LLAMA_3_70B, Ask(layout=Layout(2)), "L4", [*BITS, *TENSORS[1:]]),
+        (models.DEEPSEEK_V3, Ask(layout=Layout(8)), "L4", NODES),
+        (
+            {**models.QWEN_25_7B, "num_hidden_layers": 560}, Ask(), "T4",
+            [*BITS, *TENSORS[:2], "4 nodes: --tensor-parallel-size 4 --pipeline-parallel-size 4"],
+        ),
+        (models.LLAMA_3_70B, Ask(kv_cache_dtype="fp8", utilization=0.9), "H100", [*BITS, TENSORS[0]]),
+        ({**models.BERT, "num_hidden_layers": 4000}, Ask(), "L4", [*BITS, *TENSORS[:2]]),
+    ],
+    ids=["a card without FP8 and AWQ", "wider than it is", "nothing is enough", "heads that divide by four",
+         "the cache is in FP8 already", "an encoder"],
+)  # fmt: skip
+def test_only_what_could_help_is_offered(config: models.Config, ask: Ask, card: str, changes: list[str]) -> None:
+    """Not what the card cannot, what is so already, nor more GPUs once it fits."""
+    assert sorted(one.change for one in remedies(sized(config, ask, card))) == sorted(changes)

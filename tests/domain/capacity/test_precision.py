@@ -208,3 +208,34 @@ def test_a_quantization_that_makes_no_sense_is_refused(quantization: object, wor
 def test_a_16_bit_checkpoint_has_no_method() -> None:
     """Nothing is taken for quantized that does not say so."""
     assert precision(models.LLAMA_3_8B) == Precision()
+
+
+@pytest.mark.parametrize(
+    ("quantization", "label", "bits"),
+    [
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "AutoRound, 4 bit", 4 + 20 / 128),
+        ({"quant_method": "fbgemm_fp8"}, "FP8", 8),
+        ({"quant_method": "experts_int8"}, "INT8 experts", 8),
+        ({"quant_method": "quark", "global_quant_config": {"weight": [{"dtype": "fp4"}]}}, "Quark, fp4", 4.25),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int4"}}}, "Quark, int4", 4.25),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8"}}}, "Quark, fp8", 8),
+        ({"quant_method": "quark", "global_quant_config": {"weight": "?"}}, "Quark, 8 bit", 8),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "torchao, 4 bit", 4.25),
+        ({"quant_method": "torchao", "quant_type": "int8wo-64"}, "torchao, 8 bit", 8),
+        ({"quant_method": "gguf", "bits": 8}, "GGUF, 8 bit", 8),
+        ({"quant_method": "gguf"}, "GGUF, 4.85 bit", 4.85),
+    ],
+    ids=str,
+)
+def test_formats_that_name_their_width(quantization: dict[str, Any], label: str, bits: float) -> None:
+    """The label is what a user is shown."""
+    found = precision({"quantization_config": quantization})
+    assert (found.label, found.bits) == (label, bits)
+
+
+def test_a_head_may_be_quantized_too() -> None:
+    """GPTQ says so in a field of its own; GGUF always does, with the embeddings."""
+    plain = {"quant_method": "gptq", "bits": 4}
+    assert Part.HEAD not in precision({"quantization_config": plain}).parts
+    assert Part.HEAD in precision({"quantization_config": {**plain, "lm_head": True}}).parts
+    assert {Part.HEAD, Part.EMBEDDING} <= precision({"quantization_config": {"quant_method": "gguf"}}).parts

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.domain.capacity import models
-from vllm_supervisor.domain.capacity.architecture import Keeps
+from vllm_supervisor.domain.capacity.architecture import Keeps, Part
 from vllm_supervisor.domain.capacity.families import FAMILIES, Shape
 from vllm_supervisor.domain.capacity.reading import read
 from vllm_supervisor.errors import BadInputError
@@ -180,3 +180,80 @@ def test_what_makes_no_sense_is_one_clear_line(config: dict[str, Any], words: st
     assert str(error.value).startswith("m/config.json: ")
     assert "\n" not in str(error.value)
     assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({"model_type": "mamba", "state_size": 16, "conv_kernel": 4, "expand": 2, "time_step_rank": 64}, ["state"] * 4),
+        (
+            {"model_type": "falcon_h1", "mamba_d_conv": 4, "mamba_d_head": 64, "mamba_d_state": 128,
+             "mamba_n_groups": 1, "mamba_n_heads": 32, "mamba_d_ssm": 2048},
+            ["state", "full"] * 4,
+        ),
+        ({"model_type": "lfm2", "full_attn_idxs": [1, 3]}, ["state", "full"] * 2),
+    ],
+    ids=["states only", "both in each layer", "convolutions and attention"],
+)  # fmt: skip
+def test_hybrids_that_say_it_otherwise(changes: dict[str, Any], kinds: list[str]) -> None:
+    """Each layer keeps what its mixer needs; one with both keeps both."""
+    assert [cache.keeps for cache in read({**SMALL, **changes}).caches] == kinds
+
+
+def test_a_short_convolution_keeps_the_taps_before_the_last() -> None:
+    """LFM2: three matrices in, one out, and a filter of three taps for each channel; no state beside these."""
+    found = read({**SMALL, "model_type": "lfm2", "full_attn_idxs": [1, 3], "conv_L_cache": 3})
+    state = found.caches[0].state
+    assert state is not None
+    assert state.size(1, 2) == 2 * 1024 * 2
+    assert found.parameters[Part.MIXER] == 2 * 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "count"),
+    [
+        # one head of 64 for keys and one for values, in each of four layers
+        ({"model_type": "gpt_bigcode", "multi_query": True}, Part.KEY_VALUE, 4 * 2 * 1024 * 64),
+        (
+            {"model_type": "granitemoehybrid", "layer_types": ["attention"] * 4, "shared_intermediate_size": 512},
+            Part.MLP,
+            4 * 3 * 1024 * 512,
+        ),
+        (
+            {"model_type": "llama4_text", "num_local_experts": 4, "interleave_moe_layer_step": 1},
+            Part.MLP,
+            4 * 3 * 1024 * 2048,
+        ),
+        ({"model_type": "llama", "hidden_size": 1024.0}, Part.EMBEDDING, 1000 * 1024),
+        ({"model_type": "modernbert", "architectures": ["ModernBertModel"]}, Part.EMBEDDING, 1000 * 1024),
+    ],
+    ids=[
+        "multi-query",
+        "no experts after all",
+        "each token passes one expert",
+        "a float that is whole",
+        "rotary encoder",
+    ],
+)
+def test_parts_are_counted(changes: dict[str, Any], part: Part, count: int) -> None:
+    """What a family has of its own, by the shapes of its matrices."""
+    assert read({**SMALL, **changes}).parameters[part] == count
+
+
+def test_an_indexer_is_counted_with_the_latents() -> None:
+    """DeepSeek-V3.2: 64 heads of 128 from the query's latent, one key and a weight for each head, and a norm."""
+    before = read(models.DEEPSEEK_V3)
+    after = read({**models.DEEPSEEK_V3, "index_n_heads": 64, "index_head_dim": 128})
+    more = {part: after.parameters[part] - before.parameters[part] for part in (Part.LATENT, Part.NORM, Part.ATTENTION)}
+    assert more == {
+        Part.LATENT: 61 * (1536 * 64 * 128 + 7168 * 128 + 7168 * 64), Part.NORM: 61 * 2 * 128, Part.ATTENTION: 0,
+    }  # fmt: skip
+
+
+def test_the_vision_tower_of_pixtral_has_400_million() -> None:
+    """As its page says; what joins it to the text comes on top."""
+    tower = {"model_type": "pixtral", "hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
+    text = {**models.MISTRAL_7B_V01, "hidden_size": 5120}
+    found = read({"model_type": "llava", "text_config": text, "vision_config": {**tower, "patch_size": 16}})
+    assert found.parameters[Part.ENCODER] == pytest.approx(400e6 + 1024 * 5120 + 5120 * 5120, rel=0.02)
+    assert found.uncounted == ()

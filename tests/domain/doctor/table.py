@@ -93,6 +93,7 @@ CARDS = [
     Row("utilization", "fail", "is 1.5", {"wanted": {"utilization": 1.5}}, "0.90"),
     Row("utilization", "fail", "is 0", {"wanted": {"utilization": 0.0}}, "above 0"),
     Row("utilization", "skip", "it hides", {"install": HIDDEN}),
+    Row("utilization", "fail", "is 1.5", {"install": HIDDEN, "wanted": {"utilization": 1.5}}, "0.90"),
     Row("gpu-memory", "ok", "79.0 GiB free", {}),
     Row("gpu-memory", "fail", "GPU 0: 70.0 GiB of 80.0 GiB free, 73.6", {"cards": full(free=70 * GIB)}, "0.86"),
     Row("gpu-memory", "fail", "GPU 0: 0.0", {"cards": full(free=0)}, "CUDA_VISIBLE_DEVICES"),
@@ -165,6 +166,7 @@ CARDS = [
     Row("fp8", "warn", "--kv-cache-dtype fp8", {"wanted": {"kv_cache_dtype": "fp8"}, "cards": AMPERE}, "remove"),
     Row("fp8", "warn", "the model o/x-FP8", {"wanted": {"model": "o/x-FP8"}, "cards": AMPERE}, "AWQ"),
     Row("fp8", "skip", "it hides", {"cards": HIDDEN}),
+    Row("fp8", "skip", "does not say", {"wanted": {"quantization": "fp8"}, "cards": cards(card(capability=None))}),
 ]
 
 MODEL = [
@@ -206,6 +208,13 @@ MODEL = [
         "warn",
         "1.0 GB free for the x in /c",
         {"host": {"folders": (Folder("x", "/c", "X_HOME", free=GB),)}},
+        "set X_HOME",
+    ),
+    Row(
+        "disk",
+        "warn",
+        "1.0 GB free for the x in /c",
+        {"host": {"folders": (Folder("x", "/c", "X_HOME", free=GB),)}, "model": ABSENT},
         "set X_HOME",
     ),
     Row("disk", "skip", "its name does not tell", {"model": ABSENT, "wanted": {"model": "o/m"}}),

@@ -143,3 +143,15 @@ def test_the_corpus_of_real_logs() -> None:
         assert passed[0] is StartPhase.CONFIGURING
         assert {StartPhase.CAPTURING_GRAPHS, StartPhase.WARMING_UP} <= set(passed), name
         assert passed == sorted(passed, key=lambda phase: phase.rank)
+
+
+def test_the_latest_download_counts() -> None:
+    """Of weights and of a drafter: the figure of the last one that ended."""
+    lines = [f"INFO 01-01 00:00:00 [x.py:1] Time spent downloading weights for m: {at} seconds" for at in (90.5, 1.5)]
+    assert read(*lines).figures.download_s == 1.5
+
+
+def test_a_capture_in_one_round_is_the_whole() -> None:
+    """Versions before the two rounds name neither."""
+    reader = read("Capturing CUDA graph shapes:  50%|#   | 10/20 [00:04<00:00, 14.00it/s]")
+    assert (reader.progress.ratio, reader.progress.detail) == (0.5, "10 of 20 graphs")

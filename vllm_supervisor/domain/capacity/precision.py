@@ -222,7 +222,7 @@ def _torchao(found: Mapping[str, Any]) -> Precision:
 def _gguf(found: Mapping[str, Any]) -> Precision:
     bits = found.get("bits")
     bits = float(bits) if isinstance(bits, int | float) and bits > 0 else 4.85
-    return Precision("gguf", f"GGUF, {bits:.2g} bit", bits, LINEAR | {Part.EMBEDDING, Part.HEAD})
+    return Precision("gguf", f"GGUF, {bits:.3g} bit", bits, LINEAR | {Part.EMBEDDING, Part.HEAD})
 
 
 _READERS = {
