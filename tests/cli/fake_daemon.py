@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from tests.adapters.http1_lab import running
 from vllm_supervisor.ports import Request, Response
 
@@ -50,6 +52,8 @@ class FakeDaemon:
     statuses: list[dict[str, Any]] = field(default_factory=lambda: [READY])
     advice: dict[str, Any] = field(default_factory=lambda: {"advice": None, "why": "not yet", "now": None})
     refusal: Response | None = None
+    delay: float = 0
+    """Seconds before a POST is answered."""
     pieces: tuple[bytes, ...] = ()
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -60,6 +64,7 @@ class FakeDaemon:
         if self.refusal is not None and (request.method == "POST" or self.refusal.status >= 500):
             return self.refusal
         if request.method == "POST":
+            await anyio.sleep(self.delay)
             self.bodies.append(json.loads(request.body))
             return Response(202, json.dumps(self.statuses[0]).encode())
         if request.path == "/v1/status":

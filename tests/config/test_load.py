@@ -187,7 +187,8 @@ BAD = [
     pytest.param(
         vllm("api_key: ${credential:key}"),
         "FILE:4: engine.vllm.api_key: ${credential:key}: CREDENTIALS_DIRECTORY is not set; "
-        "add LoadCredential= to the unit, or set the value another way",
+        "add LoadCredential= to the unit, then `systemctl daemon-reload` and `systemctl restart` (systemd "
+        "hands credentials over at the start only), or set the value another way",
         id="missing credential",
     ),
     pytest.param("", "FILE:1: is empty; write at least engine.vllm.model", id="empty file"),
@@ -344,13 +345,17 @@ def test_all_problems_are_told_at_once(refused: Refused) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Missing, a directory, not UTF-8: one line each, with the line of the bad byte."""
+    """Missing, a directory, a FIFO (holds its reader for ever), not UTF-8: a line each, with the bad one."""
     bad = tmp_path / "latin.yaml"
     bad.write_bytes(b"engine:\n  vllm:\n    model: caf\xe9\n")
+    fifo = tmp_path / "fifo.yaml"
+    os.mkfifo(fifo)
     expected = {
         tmp_path / "gone.yaml": f"{tmp_path}/gone.yaml: cannot be read: No such file or directory; "
         "create it, make it readable, or name another one with -c FILE",
-        tmp_path: f"{tmp_path}: cannot be read: Is a directory; "
+        tmp_path: f"{tmp_path}: cannot be read: it is a directory, not a regular file; "
+        "create it, make it readable, or name another one with -c FILE",
+        fifo: f"{fifo}: cannot be read: it is a FIFO, not a regular file; "
         "create it, make it readable, or name another one with -c FILE",
         bad: f"{bad}:3: is not UTF-8 (byte 0xe9); save the file as UTF-8",
     }

@@ -3,13 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.daemon.test_systemd_side import Listener
 from tests.ports import free_port
-from tests.rig import Rig
+from tests.rig import COMMAND, Rig
 
 Make = Callable[..., Rig]
 
@@ -171,3 +172,41 @@ def test_a_dry_run_and_check_against_running_tell_the_same_and_change_nothing(ma
         before["config"],
     )
     assert rig.events("config_reloaded") == rig.events("control_request") == []
+
+
+def test_a_file_is_led_to_its_own_daemon_whatever_it_says(make_rig: Make, tmp_path: Path) -> None:
+    """As `ExecReload=` asks: a broken file, another socket in it, no file at all; the refusal is seen everywhere."""
+    rig = make_rig()
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    rig.start(environ={"RUNTIME_DIRECTORY": str(runtime)})
+    rig.wait_state("ready")
+    path = rig.configure()
+
+    def reloaded(*options: str) -> subprocess.CompletedProcess[str]:
+        environ = os.environ | {"RUNTIME_DIRECTORY": str(runtime)}
+        words = [str(COMMAND), "reload", "-c", str(path), *options]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environ)
+
+    rig.config["control"]["socket"] = str(tmp_path / "another.sock")
+    rig.configure()
+    done = reloaded()
+    assert (done.returncode, "control.socket" in done.stdout) == (0, True), done
+    path.write_text("engine: [\n")
+    assert reloaded().returncode == 1
+    path.unlink()
+    os.mkfifo(path)
+    done = reloaded("--timeout", "30")
+    assert (done.returncode, "it is a FIFO" in done.stderr) == (1, True), done
+    path.unlink()
+    assert reloaded().returncode == 1
+    assert len(rig.events("config_refused")) == 3
+    assert len(rig.status()["config"]["refused"]) == 1
+    rig.send(signal.SIGSTOP)
+    try:
+        done = reloaded()
+    finally:
+        rig.send(signal.SIGCONT)
+    assert (done.returncode, "no daemon that answers" in done.stderr) == (2, True), done
+    assert rig.stop() == 0
+    assert list(runtime.iterdir()) == []

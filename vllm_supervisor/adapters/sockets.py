@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from vllm_supervisor.errors import AlreadyRunningError, ListenError
@@ -18,6 +19,8 @@ _BACKLOG = 4096
 turned away where there is no room (EAGAIN), although the daemon lives."""
 _MAX_PATH = 107
 """Bytes that fit `sockaddr_un.sun_path` beside its terminating zero (unix(7))."""
+LINK_NAME = "current.sock"
+"""In the run-time directory that systemd gives: a link to the control socket. Clients know the name as well."""
 _PEERCRED = struct.Struct("3i")
 
 
@@ -81,6 +84,29 @@ def adopt_control(sock: socket.socket) -> ControlSocket:
         )
     name = sock.getsockname()
     return ControlSocket(sock, name if isinstance(name, str) else os.fsdecode(name))
+
+
+@contextlib.contextmanager
+def signpost(folder: str, control: ControlSocket) -> Iterator[None]:
+    """Keep a link to the control socket in `folder`, where there is one, for as long as the block lasts.
+
+    A client that reloads finds the daemon by it, whatever the file in which the socket is named says by then. That it
+    cannot be made is no reason not to run.
+    """
+    link = os.path.join(folder, LINK_NAME)  # noqa: PTH118 - as above
+    fresh = f"{link}.new"
+    if folder:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the name of an abstract socket has a NUL
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)  # noqa: PTH108 - as above
+            os.symlink(os.path.abspath(control.path), fresh)  # noqa: PTH100, PTH211 - as above
+            os.replace(fresh, link)  # noqa: PTH105 - as above
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if folder and os.readlink(link) == os.path.abspath(control.path):  # noqa: PTH100, PTH115 - as above
+                os.unlink(link)  # noqa: PTH108 - as above
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

@@ -125,6 +125,7 @@ class Daemon:
         held.enter_context(lock_state_dir(state_dir))
         self._control = _open_control(plan.control, passed)
         held.callback(self._control.close)
+        held.enter_context(sockets.signpost(os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], self._control))
         self._metrics: socket.socket | None = None
         if plan.metrics.enabled:
             self._metrics = held.enter_context(sockets.bind_tcp(plan.metrics.host, plan.metrics.port))

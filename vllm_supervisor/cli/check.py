@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vllm_supervisor.cli.client import Status
+from vllm_supervisor.cli.client import Status, get_json
 from vllm_supervisor.cli.find import find_socket
-from vllm_supervisor.cli.reload import dry_run, running_file, told
+from vllm_supervisor.cli.own import find_own
+from vllm_supervisor.cli.place import configuration
+from vllm_supervisor.cli.reload import dry_run, told
 from vllm_supervisor.config import launch, paths
 from vllm_supervisor.config.digests import digests
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.config.load import DEFAULT_PATH, Loaded, load
 from vllm_supervisor.domain.secret import MASK
-from vllm_supervisor.errors import ConfigError, ExitCode, Problem
+from vllm_supervisor.errors import ConfigError, ExitCode, Problem, SupervisorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +38,15 @@ def run(args: argparse.Namespace) -> int:
 
     Against a running daemon, raises as `reload` does.
     """
-    path = Path(args.file or args.config or DEFAULT_PATH)
+    path = Path(args.file) if args.file else configuration(args)
+    own = _own_daemon(args, path) if args.against_running else None
     try:
         loaded = load(path, sets=args.set or (), environ=os.environ)
         plan = _plan(loaded, os.environ)
         unwritable = _unwritable(loaded, plan)
     except ConfigError as error:
+        if own is not None:
+            return _left_to(own, path, error, as_json=args.json)
         for problem in error.problems:
             _print(f"vllm-supervisor: {problem}", error=True)
         if args.json:
@@ -53,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         _print(_text(path, plan))
     # Last: where no daemon answers, or its file is refused, that is an error of its own.
-    answer = _compared(args, path, loaded) if args.against_running else {}
+    answer = _compared(args, own, loaded) if args.against_running else {}
     reload = answer.get("reload") or {}
     if args.json:
         shown = {"ok": True, **asdict(plan), "warnings": warnings}
@@ -63,16 +68,46 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _compared(args: argparse.Namespace, path: Path, loaded: Loaded) -> Status:
+def _own_daemon(args: argparse.Namespace, path: Path) -> str | None:
+    """Return the socket of the daemon that runs on `path` as it stands; None where none does."""
+    if args.set:
+        return None
+    wanted = argparse.Namespace(socket=args.socket, instance=args.instance, set=[], config=str(path))
+    try:
+        return find_own(wanted)[0]
+    except SupervisorError:
+        return None
+
+
+def _left_to(socket: str, path: Path, error: ConfigError, *, as_json: bool) -> int:
+    """Say what the daemon says of its own file, which this environment is not enough for: it has its credentials.
+
+    Raises ConfigRefusedError where the daemon would refuse it as well.
+    """
+    answer = dry_run(socket, None)
+    reload = answer.get("reload") or {}
+    here = [f"not valid in this environment, but in the daemon's: {problem}" for problem in error.problems]
+    for warning in (*here, *(reload.get("warnings") or ())):
+        _print(f"vllm-supervisor: warning: {warning}", error=True)
+    _print(json.dumps({"ok": True, "warnings": here, "reload": reload}) if as_json else f"{path}: valid")
+    if not as_json:
+        _print(told(reload, answer, restart=False))
+    return ExitCode.OK
+
+
+def _compared(args: argparse.Namespace, own: str | None, loaded: Loaded) -> Status:
     """Ask the running daemon what a reload would change.
 
     Its own file it reads itself, because variables and credentials are those of its environment. Of another file it is
     told digests, with the variables of this environment filled in.
     """
+    if own is not None:
+        return dry_run(own, None)
     socket = args.socket or str(paths.control_socket(loaded.settings, os.environ))
     socket = find_socket(args) if args.instance or not Path(socket).exists() else socket
-    own = not args.set and os.path.realpath(running_file(socket)) == os.path.realpath(path)
-    return dry_run(socket, None if own else digests(loaded.settings))
+    # A daemon that does not answer shows here, in seconds: a reload may take more.
+    get_json(socket, "/v1/status")
+    return dry_run(socket, digests(loaded.settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ Status = dict[str, Any]
 """The object of `GET /v1/status`. Its keys are the daemon's; nothing here relies on one being there."""
 
 TIMEOUT = 5.0
-"""Seconds for a step of the exchange. The daemon answers within 0.1 s in any state."""
+"""Seconds for a step of the exchange. The daemon answers within 0.1 s in any state, but for a reload."""
 _CHUNK = 65536
 _MAX_HEAD = 65536
 _OK = range(200, 300)
@@ -33,7 +33,7 @@ def get_json(path: str, target: str, timeout: float = TIMEOUT) -> Status:
 
 
 def post(path: str, target: str, body: dict[str, object], timeout: float = TIMEOUT) -> Status:
-    """Ask for a change, and return the status that the daemon answers with. Raises as `get_json`."""
+    """Ask for a change, and return the status that the daemon answers with, within `timeout`. Raises as `get_json`."""
     data = json.dumps(body).encode()
     head = f"POST {target} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     return _object(path, b"".join(_exchange(path, head.encode() + data, timeout, timeout)))
@@ -88,7 +88,8 @@ def no_daemon(where: str, why: str) -> NoDaemonError:
 
 def _exchange(path: str, request: bytes, timeout: float, patience: float | None) -> Iterator[bytes]:
     """Yield the body in pieces. `patience` is how long the next piece may take; None for ever."""
-    with connect(path, timeout) as sock:
+    with connect(path, min(timeout, TIMEOUT)) as sock:
+        sock.settimeout(timeout)
         try:
             _send(sock, request)
             status, length, piece = _head(sock)

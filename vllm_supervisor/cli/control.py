@@ -4,8 +4,8 @@ import argparse
 import json
 import time
 
-from vllm_supervisor.cli.client import Status, get_json, post
-from vllm_supervisor.cli.find import find_socket
+from vllm_supervisor.cli.client import Status, post
+from vllm_supervisor.cli.own import find_own
 from vllm_supervisor.cli.render import duration, status_text
 from vllm_supervisor.cli.wait import seconds
 from vllm_supervisor.cli.waiting import failed, wait_until
@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and wait. Raises RefusedError, FailedMeanwhileError, TimedOutError, NoDaemonError."""
-    path = find_socket(args)
     began = time.monotonic()
     # Asked for before the request: its answer may come from before or after the new launch is numbered.
-    generation = get_json(path, "/v1/status").get("generation") or 0
+    path, before = find_own(args)
+    generation = before.get("generation") or 0
     status = post(path, f"/v1/{args.command}", {"reason": args.reason, "drain": args.drain})
     if status.get("state") == "starting" and status.get("pid") is None:
         # Numbered but not launched yet (a port that is taken, say): there is nothing to stop, and it is the next one.

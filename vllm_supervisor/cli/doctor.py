@@ -15,13 +15,16 @@ from vllm_supervisor.adapters.host.service import Service, here, unit
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc
 from vllm_supervisor.cli import client
+from vllm_supervisor.cli.find import named_socket
+from vllm_supervisor.cli.place import configuration
 from vllm_supervisor.config import paths
-from vllm_supervisor.config.load import DEFAULT_PATH, Loaded, load
+from vllm_supervisor.config.load import Loaded, load
 from vllm_supervisor.domain.doctor import Finding, Result, examine, summary
 from vllm_supervisor.domain.doctor.facts import Port
 from vllm_supervisor.errors import ConfigError, ExitCode, SupervisorError
 
-_UNIT = "vllm-supervisor.service"
+_NAME = "vllm-supervisor"
+_UNIT = f"{_NAME}.service"
 _PATIENCE = 2.0
 """Seconds for a daemon that runs to say which engine is its own."""
 
@@ -37,11 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what was found; return 0, 1 where something is wrong, 2 where the configuration is."""
-    path = Path(args.config or DEFAULT_PATH)
+    instance = args.instance or _instance(args.unit)
+    path = configuration(args, instance)
     try:
-        service = _service(args.unit, default=args.config is None)
+        service = _service(args.unit, f"{_NAME}@{instance}.service" if instance else _UNIT, default=args.config is None)
         loaded = _load(path, args.set or (), service)
-        engine = _own_engine(loaded, service.env, args.socket)
+        engine = _own_engine(loaded, service.env, named_socket(args, {}))
         around = Surroundings(
             service=service,
             cards=NvidiaSmi(service.env, user=service.uid),
@@ -82,12 +86,18 @@ def text(findings: tuple[Finding, ...]) -> str:
     return "\n".join(lines)
 
 
-def _service(name: str | None, *, default: bool) -> Service:
+def _instance(unit: str | None) -> str | None:
+    """Return the instance that the name of a unit of ours has; None where it has none."""
+    template, at, instance = (unit or "").partition("@")
+    return instance.removesuffix(".service") if at and template == _NAME else None
+
+
+def _service(name: str | None, usual: str, *, default: bool) -> Service:
     """Return whose eyes to look with. Raises SupervisorError for a unit that was named and is not there."""
     if name is None and not default:
         return here(os.environ)
-    wanted = name or _UNIT
-    found = unit(wanted if "." in wanted else f"{wanted}.service", os.environ)
+    wanted = name or usual
+    found = unit(wanted if wanted.endswith(".service") else f"{wanted}.service", os.environ)
     if found is None and name is not None:
         raise SupervisorError(f"unit {name}", "systemd does not know it", "install it, or leave --unit away")
     return found or here(os.environ)

@@ -10,7 +10,7 @@ from vllm_supervisor.errors import SupervisorError
 NAME = "control.sock"
 SYSTEM = "/run/vllm-supervisor"
 VARIABLE = "VLLM_SUPERVISOR__CONTROL__SOCKET"
-_KEY = "control.socket="
+SET = "control.socket="
 
 
 def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = None, *, system: str = SYSTEM) -> str:
@@ -20,31 +20,38 @@ def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = No
     of the usual places. Raises NoDaemonError, which names the places looked at, ConfigError for the file.
     """
     environ = os.environ if environ is None else environ
-    if args.socket:
-        return os.path.expanduser(str(args.socket))  # noqa: PTH111 - pathlib is slow to import
-    if args.instance:
-        return _of_instance(args.instance, system)
-    given = [text.removeprefix(_KEY) for text in args.set if text.startswith(_KEY)]
-    named = given[-1] if given else environ.get(VARIABLE)
-    if named and "$" not in named:
-        return os.path.expanduser(named)  # noqa: PTH111 - as above
-    if args.config and (found := _of_file(args.config, args.set, environ)):
+    if named := named_socket(args, environ, system=system):
+        return named
+    if args.config and (found := socket_of_file(args.config, args.set, environ)):
         return found
-    tried = _usual(environ, system)
+    tried = usual_places(environ, system)
     for path in tried:
-        if _exists(path):
+        if is_there(path):
             return path
     raise no_daemon(", ".join(tried), "no such socket")
 
 
-def _usual(environ: Mapping[str, str], system: str) -> list[str]:
+def named_socket(args: argparse.Namespace, environ: Mapping[str, str], *, system: str = SYSTEM) -> str | None:
+    """Return the socket that the user names apart from any file; None where none is named."""
+    if args.socket:
+        return os.path.expanduser(str(args.socket))  # noqa: PTH111 - pathlib is slow to import
+    if args.instance:
+        return _of_instance(args.instance, system)
+    given = [text.removeprefix(SET) for text in args.set if text.startswith(SET)]
+    named = given[-1] if given else environ.get(VARIABLE)
+    return os.path.expanduser(named) if named and "$" not in named else None  # noqa: PTH111 - as above
+
+
+def usual_places(environ: Mapping[str, str], system: str = SYSTEM) -> list[str]:
+    """Return where a daemon has its socket that was told no place."""
     directories = [environ.get("RUNTIME_DIRECTORY", "").split(":")[0], system]
     if session := environ.get("XDG_RUNTIME_DIR"):
         directories.append(f"{session}/vllm-supervisor")
     return [f"{directory}/{NAME}" for directory in dict.fromkeys(directories) if directory]
 
 
-def _exists(path: str) -> bool:
+def is_there(path: str) -> bool:
+    """Say whether there is something at `path`, or may be."""
     try:
         os.stat(path)  # noqa: PTH116 - as above
     except PermissionError:
@@ -56,13 +63,21 @@ def _exists(path: str) -> bool:
 
 
 def _of_instance(name: str, system: str) -> str:
-    if "/" in name or name in {".", ".."}:
-        raise SupervisorError(f"--instance {name}", "is not a name", "use --socket for a path")
-    return f"{system}/{name}/{NAME}"
+    return f"{system}/{is_name(name)}/{NAME}"
 
 
-def _of_file(path: str, sets: list[str], environ: Mapping[str, str]) -> str | None:
-    """Return the socket that a configuration names; None where it leaves that to the usual places."""
+def is_name(instance: str) -> str:
+    """Return the name of an instance. Raises SupervisorError for what is none."""
+    if "/" in instance or instance in {".", ".."}:
+        raise SupervisorError(f"--instance {instance}", "is not a name", "use --socket for a path")
+    return instance
+
+
+def socket_of_file(path: str, sets: list[str], environ: Mapping[str, str]) -> str | None:
+    """Return the socket that a configuration names; None where it leaves that to the usual places.
+
+    Raises ConfigError where it cannot be used.
+    """
     # YAML costs milliseconds and pydantic a quarter of a second, and only this way needs them.
     from pathlib import Path  # noqa: PLC0415 - see above
 

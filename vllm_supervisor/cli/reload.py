@@ -5,15 +5,18 @@ import json
 import sys
 import time
 
-from vllm_supervisor.cli.client import Status, get_json, post
+from vllm_supervisor.cli.client import Status, post
 from vllm_supervisor.cli.control import add_arguments as add_control_arguments
-from vllm_supervisor.cli.find import find_socket
+from vllm_supervisor.cli.find import SET
+from vllm_supervisor.cli.own import find_own
 from vllm_supervisor.cli.render import duration
-from vllm_supervisor.cli.waiting import failed, wait_until
-from vllm_supervisor.errors import ConfigError, ExitCode, RefusedError
+from vllm_supervisor.cli.waiting import TimedOutError, failed, wait_until
+from vllm_supervisor.errors import BadInputError, ExitCode, NoDaemonError, RefusedError
 
 TIMEOUT = 90.0
 """Seconds. The daemon gives the reading of a file 60."""
+_SHORTEST = 0.1
+"""Seconds: a timeout of 0 still asks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask, and wait for a new engine where one comes. Raises as `start` does; RefusedError for a bad file."""
-    path, began = _socket(args), time.monotonic()
+    _refuse_sets(args.set)
+    began = time.monotonic()
+    path, _ = find_own(args)
     body = {"reason": args.reason, "drain": args.drain}
     body |= {"restart_engine": args.restart_engine, "dry_run": args.dry_run}
-    status = post(path, "/v1/reload", body, TIMEOUT)
+    status = _asked(path, body, args.timeout)
     done = status.get("reload") or {}
     for warning in done.get("warnings") or ():
         print(f"vllm-supervisor: warning: {warning}", file=sys.stderr)
@@ -38,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
         print(told(done, status, restart=args.restart_engine))
     waited = args.wait and done.get("restarted")
     if waited:
-        status = {**wait_until(path, _serves, "ready", args.timeout), "reload": done}
+        left = None if args.timeout is None else max(0.0, args.timeout - (time.monotonic() - began))
+        status = {**wait_until(path, _serves, "ready", left), "reload": done}
     if args.json:
         print(json.dumps(status, indent=2))
     elif waited:
@@ -50,11 +56,6 @@ def dry_run(path: str, values: dict[str, str] | None) -> Status:
     """Ask the daemon what a reload would change: of its own file, or to these values. Raises as `post`."""
     body: dict[str, object] = {"dry_run": True}
     return post(path, "/v1/reload", body if values is None else body | {"values": values}, TIMEOUT)
-
-
-def running_file(path: str) -> str:
-    """Return the configuration file of the daemon at `path`. Raises as `get_json`."""
-    return str((get_json(path, "/v1/status").get("config") or {}).get("path") or "")
 
 
 def told(done: Status, status: Status, *, restart: bool) -> str:
@@ -76,13 +77,26 @@ def told(done: Status, status: Status, *, restart: bool) -> str:
     return "\n".join(lines) or f"{path}: nothing {'would change' if would else 'has changed'}"
 
 
-def _socket(args: argparse.Namespace) -> str:
-    """Find the socket. A file that cannot be read is for the daemon to refuse, so that all who watch it hear of it."""
+def _refuse_sets(sets: list[str]) -> None:
+    """Raise BadInputError for values that would have no effect."""
+    for text in sets:
+        if not text.startswith(SET):
+            why = "the daemon reads its file with the options that it was started with, and takes none of a client's"
+            remedy = "change the file; `check --against-running --set KEY=VALUE` tells what a value would change"
+            raise BadInputError(f"reload --set {text.partition('=')[0]}", why, remedy)
+
+
+def _asked(path: str, body: dict[str, object], timeout: float | None) -> Status:
+    """Ask for the reload. Raises TimedOutError where `timeout` is over before the daemon has answered."""
+    limit = TIMEOUT if timeout is None else min(TIMEOUT, max(timeout, _SHORTEST))
+    began = time.monotonic()
     try:
-        return find_socket(args)
-    except ConfigError:
-        args.config = None
-        return find_socket(args)
+        return post(path, "/v1/reload", body, limit)
+    except NoDaemonError:
+        if timeout is None or time.monotonic() - began < limit:
+            raise
+        why = f"the daemon has not answered after {timeout:g} s, and may still take the file"
+        raise TimedOutError("timed out", why, "see `vllm-supervisor events`") from None
 
 
 def _serves(status: Status) -> bool:

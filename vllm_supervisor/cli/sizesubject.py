@@ -11,9 +11,10 @@ from vllm_supervisor.adapters.host.interpreter import interpreter
 from vllm_supervisor.adapters.host.packages import installed
 from vllm_supervisor.adapters.host.wanted import Flags, flags
 from vllm_supervisor.adapters.statefiles import measurements
+from vllm_supervisor.cli.place import configuration
 from vllm_supervisor.config import paths
 from vllm_supervisor.config.launch import launch_spec
-from vllm_supervisor.config.load import DEFAULT_PATH, load
+from vllm_supervisor.config.load import load
 from vllm_supervisor.domain.capacity.cards import gpu
 from vllm_supervisor.domain.capacity.measured import Key, Measured, gpu_key
 from vllm_supervisor.domain.capacity.sizing import Gpus
@@ -65,7 +66,7 @@ def subject(args: argparse.Namespace) -> Subject:
     """Return what is asked about. Raises ConfigError for a configuration that cannot be used."""
     if args.model is not None and args.config is None:
         return Subject(args.model, _given(args), dict(os.environ), Path.cwd())
-    loaded = load(Path(args.config or DEFAULT_PATH), sets=args.set or (), environ=os.environ)
+    loaded = load(configuration(args), sets=args.set or (), environ=os.environ)
     vllm = loaded.settings.engine.vllm
     spec = launch_spec(loaded.settings, os.environ)
     folder = Path(spec.cwd or ".").absolute()

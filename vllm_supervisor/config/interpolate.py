@@ -75,7 +75,10 @@ def _reference(
         try:
             secret = credential(body.removeprefix(_CREDENTIAL))
         except LookupError as error:
-            remedy = "add LoadCredential= to the unit, or set the value another way"
+            remedy = (
+                "add LoadCredential= to the unit, then `systemctl daemon-reload` and `systemctl restart` (systemd "
+                "hands credentials over at the start only), or set the value another way"
+            )
             done.problems.append((f"${{{body}}}: {error.args[0]}", remedy))
             return ""
         done.secrets.append(secret)

@@ -4,14 +4,19 @@ A client needs nothing else of the file, and should neither take a second for it
 that only the daemon has.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
 from vllm_supervisor.config.interpolate import expand
+from vllm_supervisor.config.regular import read_regular
 
 UNCLEAR = ""
+_MAX_BYTES = 1 << 20
+_MOST_MENTIONS = 5
+_MENTION = re.compile(r"""\bsocket["']?\s*:\s*["']?([^\s"',}#]+)""")
 
 
 def configured_socket(path: Path, environ: Mapping[str, str]) -> str | None:
@@ -21,7 +26,7 @@ def configured_socket(path: Path, environ: Mapping[str, str]) -> str | None:
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        data = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 -- a safe loader, in C where there is one
+        data = yaml.load(read_regular(path, _MAX_BYTES), Loader=loader)  # noqa: S506 -- a safe loader, in C where there is one
         control = data.get("control") or {}
         named = control.get("socket")
     except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
@@ -30,10 +35,27 @@ def configured_socket(path: Path, environ: Mapping[str, str]) -> str | None:
         return None
     if not isinstance(named, str):
         return UNCLEAR
+    return _place(named, environ)
+
+
+def mentioned_sockets(path: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return what a file that is no YAML seems to name as a socket: guesses, each to be asked whose it is."""
+    try:
+        text = read_regular(path, _MAX_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return []
+    places = (_place(named, environ) for named in dict.fromkeys(_MENTION.findall(text)))
+    return [place for place in places if place != UNCLEAR][:_MOST_MENTIONS]
+
+
+def _place(named: str, environ: Mapping[str, str]) -> str:
     expansion = expand(named, environ, _no_credential)
     if expansion.problems or not expansion.text:
         return UNCLEAR
-    return str(Path(expansion.text).expanduser().absolute())
+    try:
+        return str(Path(expansion.text).expanduser().absolute())
+    except RuntimeError:  # no such home
+        return UNCLEAR
 
 
 def _no_credential(name: str) -> str:

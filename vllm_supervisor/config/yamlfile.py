@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from vllm_supervisor.config.regular import read_regular
 from vllm_supervisor.errors import Problem
 
 Loc = tuple[str | int, ...]
@@ -58,8 +59,7 @@ def read(path: Path) -> Document:
     """Read a file. Never raises for what the file is or holds: that is in `problems`."""
     name = str(path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_regular(path, MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         remedy = "create it, make it readable, or name another one with -c FILE"
