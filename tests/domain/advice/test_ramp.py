@@ -86,6 +86,10 @@ def test_a_step_is_put_together_from_looks_and_answers() -> None:
     assert made.first_token == spread([0.1, 0.3])
     assert why_stop(made, None) == "1 requests failed: HTTP 503: full"
     assert measured(2, looks, 77.0, first_token=[], between_tokens=[], requests=0, failures=[]).foreign
+    for others, seen in ((1, False), (3, True)):
+        mixed = [Sample(at=float(second), running=4 + 6 * (second < others)) for second in range(10)]
+        made = measured(4, mixed, 77.0, first_token=[], between_tokens=[], requests=0, failures=[])
+        assert made.foreign is seen, "a part of a step is enough to spoil it; one look may be chance"
     blind = [Sample(at=float(second), running=4) for second in range(5)]
     made = measured(4, blind, 77.0, first_token=[], between_tokens=[], requests=0, failures=[])
     assert (made.throughput, made.first_token, made.kv) == (77.0, None, None)

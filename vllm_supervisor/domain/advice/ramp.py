@@ -7,6 +7,8 @@ from vllm_supervisor.domain.advice.knee import GAIN, KV_LIMIT, Knee, Level, find
 from vllm_supervisor.domain.advice.sample import Sample, median, quantile, risen
 from vllm_supervisor.domain.advice.verdict import Verdict
 
+_OFTEN = 0.8
+"""Others' requests that are seen more often than in a fifth of the looks spoil a step."""
 _QUEUE = 1.0
 """Requests that wait at most looks: a queue."""
 
@@ -76,8 +78,8 @@ def measured(
         failed=len(failures),
         failure=failures[0] if failures else "",
         preemptions=risen([look.preemptions for look in looks]) or 0.0,
-        # One more may be our daemon's canary.
-        foreign=median([look.in_flight for look in looks]) > concurrency + 1,
+        # One more may be our daemon's canary. A part of the step is enough to spoil it.
+        foreign=quantile([look.in_flight for look in looks], _OFTEN) > concurrency + 1,
     )
 
 
