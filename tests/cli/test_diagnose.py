@@ -1,8 +1,11 @@
 """`diagnose`: statuses, both outputs, whatever the log is like."""
 
+import bz2
+import codecs
 import gzip
 import io
 import json
+import lzma
 import sys
 from pathlib import Path
 
@@ -107,19 +110,72 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_any_bytes(tmp_path: Path) -> None:
-    """Neither nothing, nor binary, nor a log without a last line break, nor broken characters are an error."""
+    """Neither nothing, nor a hole, nor a log without a last line break, nor broken characters are an error."""
     path = tmp_path / "x"
-    for content, status in ((b"", 1), (bytes(range(256)) * 999, 1), (b"\xff\xfe\n" + FAILED.encode().strip(), 0)):
+    for content, status in (
+        (b"", 1),
+        (bytes(9999), 1),
+        (bytes(9999) + FAILED.encode(), 0),
+        (b"\xff\xfe\n" + FAILED.encode().strip(), 0),
+    ):
         path.write_bytes(content)
         assert main(["diagnose", str(path)]) == status
 
 
-def test_a_compressed_file_and_an_exit_without_a_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no text is said to be none, with the way to read it; an exit code that no line explains is named."""
-    packed = tmp_path / "vllm.log.gz"
-    packed.write_bytes(gzip.compress(b"ValueError: whatever\n"))
-    assert main(["diagnose", str(packed)]) == 2
-    assert f"zcat {packed} | vllm-supervisor diagnose -" in capsys.readouterr().err
+GZIPPED = gzip.compress(FAILED.encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        GZIPPED,
+        gzip.compress(FAILED[:70].encode()) + gzip.compress(FAILED[70:].encode()) + bytes(100),
+        GZIPPED[:-5],
+        FAILED.encode("utf-16"),
+        codecs.BOM_UTF16_BE + FAILED.encode("utf-16-be"),
+        gzip.compress(("\n" * 20_000 + FAILED).encode("utf-16")),
+    ],
+    ids=["gzip", "two members and padding", "cut gzip", "utf-16", "utf-16 the other way", "both"],
+)
+def test_what_is_packed_or_wide_is_read(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same answer as for the text, from a file or a pipe."""
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    for argument in (str(path), "-"):
+        assert main(["diagnose", argument, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["class"] == "tensor_parallel_divisibility"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (bytes(range(256)) * 99, "it is no text but binary data"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01" * 50, "it is no text but binary data"),
+        (lzma.compress(FAILED.encode()), "it is compressed (xz): xzcat FILE | vllm-supervisor diagnose -"),
+        (bz2.compress(FAILED.encode()), "bzcat"),
+        (GZIPPED[:20] + b"~~~~" + GZIPPED[24:], "its gzip data is damaged"),
+        (gzip.compress(bytes(range(256)) * 99), "it is no text but binary data"),
+    ],
+)
+def test_what_is_no_text_is_refused(
+    tmp_path: Path, content: bytes, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2, one line that says what it is, nothing on standard output."""
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert main(["diagnose", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"vllm-supervisor: {path}: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_an_exit_without_a_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An exit code that no line explains is named."""
     plain = tmp_path / "vllm.log"
     plain.write_text("INFO 11-29 10:00:00 [x.py:1] nothing to see\n")
     assert main(["diagnose", str(plain), "--exit-code", "3"]) == 1

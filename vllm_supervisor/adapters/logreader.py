@@ -11,14 +11,11 @@ from anyio import to_thread
 
 from vllm_supervisor.domain.diagnosis import Context, Diagnoser, Diagnosis, Scanner
 
-CHUNK = 1024 * 1024
-"""Bytes read at a time: large enough for disk speed, and with the carry of one line all that is held."""
 
-
-def read_into(diagnoser: Diagnoser, stream: BinaryIO) -> None:
-    """Feed `diagnoser` everything in `stream`, which may be a pipe. Raises OSError where it cannot be read."""
+def read_into(diagnoser: Diagnoser, chunks: Iterable[bytes]) -> None:
+    """Feed `diagnoser` a whole log in chunks, cut anywhere."""
     scanner = Scanner(diagnoser)
-    while chunk := stream.read(CHUNK):
+    for chunk in chunks:
         scanner.feed(chunk)
     scanner.finish()
 

@@ -3,19 +3,17 @@
 import argparse
 import json
 import sys
-from io import FileIO
 from pathlib import Path
 
 from vllm_supervisor.adapters.logreader import read_into
+from vllm_supervisor.adapters.logtext import NoTextError, text_of
 from vllm_supervisor.domain.diagnosis import NO_FAILURE, Context, Diagnoser, Diagnosis
 from vllm_supervisor.errors import ExitCode
-
-_GZIP = b"\x1f\x8b"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diagnose`."""
-    parser.add_argument("file", metavar="FILE", help="a log of vLLM, whatever wrapped its lines; - for standard input")
+    parser.add_argument("file", metavar="FILE", help="a log of vLLM, whatever wrapped or packed its lines; - for stdin")
     parser.add_argument("--exit-code", type=int, metavar="N", help="how vLLM ended, as a shell gives it (137, or -9)")
 
 
@@ -24,17 +22,14 @@ def run(args: argparse.Namespace) -> int:
     diagnoser = Diagnoser()
     try:
         if args.file == "-":
-            read_into(diagnoser, sys.stdin.buffer)
+            read_into(diagnoser, text_of(sys.stdin.buffer))
         else:
             with Path(args.file).open("rb", buffering=0) as stream:
-                _refuse_compressed(stream, args.file)
-                read_into(diagnoser, stream)
+                read_into(diagnoser, text_of(stream))
     except OSError as error:
-        why = error.strerror or str(error)
-        print(
-            f"vllm-supervisor: {args.file}: {why}; name a readable log file, or - for standard input", file=sys.stderr
-        )
-        return ExitCode.BAD_CONFIG
+        return _refuse(args.file, f"{error.strerror or error}; name a readable log file, or - for standard input")
+    except NoTextError as error:
+        return _refuse(args.file, str(error))
     diagnosis, earlier = diagnoser.verdict(Context(exit_code=args.exit_code)), diagnoser.earlier()
     if earlier is not None and not args.json:
         _tell_earlier(earlier, diagnosis)
@@ -60,13 +55,9 @@ def _tell_earlier(earlier: Diagnosis, told: Diagnosis | None) -> None:
     print(f"vllm-supervisor: note: {text}", file=sys.stderr)
 
 
-def _refuse_compressed(stream: FileIO, name: str) -> None:
-    """Raise OSError for a file that begins as gzip's do. A pipe is not looked into: what is read from it is gone."""
-    if not stream.seekable():
-        return
-    if stream.read(len(_GZIP)) == _GZIP:
-        raise OSError(0, f"it is compressed: zcat {name} | vllm-supervisor diagnose -")
-    stream.seek(0)
+def _refuse(name: str, why: str) -> int:
+    print(f"vllm-supervisor: {'standard input' if name == '-' else name}: {why}", file=sys.stderr)
+    return ExitCode.BAD_CONFIG
 
 
 def _as_text(diagnosis: Diagnosis) -> str:

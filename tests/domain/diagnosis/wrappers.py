@@ -28,5 +28,11 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
     "double group": _each(lambda line: f"(Worker pid=1) (Worker_TP1 pid=1) {line}"),
     "colours": _each(lambda line: f"\x1b[0;36m(EngineCore_DP0 pid=88)\x1b[0;0m {line}"),
     "ray": _each(lambda line: f"(RayWorkerWrapper pid=5280, ip=10.0.0.4) {line}"),
+    "quoted": _each(lambda line: f"> {line}"),
+    "pm2": _each(lambda line: f"0|vllm     | {line}"),
+    "bracketed": _each(lambda line: f"[2025-11-29 19:31:52] {line}"),
+    "syslog": _each(lambda line: f"<30>1 2025-11-29T19:31:52.123456Z gpu1 vllm 812 - - {line}"),
+    "grep": _each(lambda line: f"/var/log/vllm.log:17:{line}"),
+    "cat -n": _each(lambda line: f"  1234\t{line}"),
     "progress before": _each(lambda line: f"Loading shards:  10%|#  |\rLoading shards:  20%|## |\r{line}"),
 }

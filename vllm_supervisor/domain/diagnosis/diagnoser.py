@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 
 from vllm_supervisor.domain.diagnosis import verdict as judge
-from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES
+from vllm_supervisor.domain.diagnosis.catalogue import GATE, SIGNATURES
 from vllm_supervisor.domain.diagnosis.evidence import STATS, Evidence, Hit, Stats, clock
-from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts, shortened
+from vllm_supervisor.domain.diagnosis.lines import MAX_LINE, Line, normalise, parts, shortened
 from vllm_supervisor.domain.diagnosis.marks import STATS_HINT, Mark, is_access, is_of_request, mark_of, own_words
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis
 from vllm_supervisor.domain.diagnosis.signature import Kind, Signature, Tier
@@ -34,7 +34,15 @@ _DUE = re.compile(r"^EngineCore (?:failed to start|encountered a fatal error)|^W
 _TRACEBACK = 250
 """Lines of an exception's traceback at most: the middleware's frames are many."""
 _PORT = re.compile(r"args: .*\bport['\"]?[=:] ?(\d{2,5})\b")
+_LINE_END = 4096
+"""Bytes of the end of an overlong line that are looked at."""
 _ALL = range(len(SIGNATURES))
+
+
+def _may_end_otherwise(raw: bytes) -> bool:
+    """Whether an overlong line may end in words of the engine: one that bears a level, or quotes a request, is one."""
+    lines = [normalise(part) for part in parts(raw[:MAX_LINE].decode("utf-8", "replace"))]
+    return all(line.level is None and own_words(line) is line and not is_access(line) for line in lines)
 
 
 class Diagnoser:
@@ -76,6 +84,13 @@ class Diagnoser:
         Lines that differ in numbers alone are matched once: a log that repeats itself a million times costs little.
         """
         self._number = number
+        self._take(raw)
+        if len(raw) > MAX_LINE and GATE.search(raw, len(raw) - _LINE_END) and _may_end_otherwise(raw):
+            for piece in parts(raw[-_LINE_END:].decode("utf-8", "replace")):
+                self._look(normalise(piece), piece, _ALL)
+
+    def _take(self, raw: bytes) -> None:
+        number = self._number
         shape = raw[:_SHAPE].translate(None, _VARYING)
         known = self._shapes.get(shape)
         in_traceback = self._tracebacks.open_at(number)

@@ -106,8 +106,9 @@ MEMORY = (
     Explanation(
         "host_oom_kill",
         "the host's memory ran out and the kernel killed the engine",
-        "Loading copies weights through host memory, once for each worker; pinned buffers, --cpu-offload-gb and "
-        "--swap-space add to it. Under a limit (systemd's MemoryMax, a container) the cgroup's own OOM killer acts. "
+        "Loading copies weights through host memory, once for each worker; pinned buffers and "
+        "--cpu-offload-gb add to it, and in older versions --swap-space (0.32 has it no longer). "
+        "Under a limit (systemd's MemoryMax, a container) the cgroup's own OOM killer acts. "
         "SIGKILL alone (exit 137) proves nothing: anybody can send it.",
         (
             Check("journalctl -k | grep -iE 'out of memory|oom-kill'", "the process that was killed, and its size"),
@@ -115,10 +116,8 @@ MEMORY = (
             Check("free -g; kubectl describe pod POD | grep -A3 'Last State'", "little RAM, or Reason: OOMKilled"),
         ),
         (
-            (
-                "give the host or the cgroup more memory, or need less: no --swap-space, no --cpu-offload-gb, fewer "
-                "parallel loaders (--max-parallel-loading-workers)"
-            ),
+            "give the host or the cgroup more memory, or need less: no --cpu-offload-gb, a smaller checkpoint",
+            "--swap-space 0 where `vllm serve --help=all` lists it: older versions only",
             "raise MemoryMax of the unit or the container's limit: page cache of the weights counts towards it",
         ),
     ),

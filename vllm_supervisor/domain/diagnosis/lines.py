@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 MAX_LINE = 16384
-"""Characters looked at: a progress bar captured whole runs to many kB, and no cause stands behind so much text."""
+"""Characters looked at from where a line begins: a progress bar captured whole runs to many kB. Of a longer one, some
+at its end are."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _TIME = r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?"
@@ -19,11 +20,19 @@ _STAMP = rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?"
 _SAFE = "[bcdfghjklmnpqrstvwxz2456789]"
 """What Kubernetes makes the random ends of names of."""
 _BEGINS = rf"""(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]|\(?[A-Za-z_][\w.]*(?:Error|Exception|[ ]pid=)|Traceback[ ]|
-    [ ]{{2}}File[ ]|\[(?:rank|[IWEF]\d)|{_STAMP}|usage:|[\w-]+:[ ]error:|Killed"""
+    [ ]{{2}}File[ ]|\[(?:rank|[IWEF]\d)|{_STAMP}|usage:|[\w./-]+:[ ]error:|Killed|
+    Bus[ ]error|Illegal[ ]instruction|Segmentation[ ]fault|Fatal[ ]Python|!!!|
+    \{{"|\[\s{{0,8}}\d+\.\d+\]"""
 """What the lines of a log begin with that matter."""
 _WRAPPERS = re.compile(
     rf"""
-      [\w.-]+\s{{0,40}}\|\s                                          # compose:    vllm-1  |
+      (?:\d{{1,4}}\|)?[\w.-]+\s{{0,40}}\|\s                             # compose:    vllm-1  |   pm2: 0|vllm  |
+    | >\s                                                           # quoted in Markdown or mail
+    | \s{{0,8}}\d{{1,9}}\t                                           # cat -n
+    | [\w./-]{{1,200}}\.(?:log|txt|out|err)(?:\.\d{{1,4}})?[:-](?:\d{{1,9}}[:-])?(?=\S|\s\s)   # grep -n
+    | \d{{1,9}}(?:[:-]|:\s)(?={_BEGINS})                            # grep -n of one file, srun --label
+    | \[{_STAMP}\]\s
+    | <\d{{1,3}}>1\s{_STAMP}\s\S+\s\S+\s\S+\s\S+\s(?:-|\[[^\]]*\])\s  # syslog, RFC 5424
     | [a-z0-9][a-z0-9.-]{{0,200}}-{_SAFE}{{8,10}}-{_SAFE}{{5}}\s[a-z0-9-]{{1,63}}\s   # stern
     | [a-z0-9][a-z0-9.-]{{0,200}}-(?:\d{{1,4}}|{_SAFE}{{5}})\s[a-z0-9-]{{1,63}}\s(?={_BEGINS})   # stern
     | \[pod/[^\]\s]+\]\s                                             # kubectl --prefix
@@ -37,6 +46,7 @@ _WRAPPERS = re.compile(
     """,
     re.VERBOSE,
 )
+_BEGINNING = re.compile(_BEGINS, re.VERBOSE)
 _VLLM = re.compile(
     rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?:\d{{4}}-)?\d\d-\d\d\s{_TIME}\s\[?(?P<file>[^\s:\]]+):\d+\]\s?"
 )
@@ -48,6 +58,8 @@ _PLAIN = re.compile(
 _LETTERS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _DESCRIBED = re.compile(r"\s+(?=(?:Last State|State|Reason|Exit Code):\s+\S)")
 """The indentation of `kubectl describe`, which is deeper than a traceback's."""
+_INDENTED = re.compile(r"\s{4,}(?=(?:\w+\.)*\w+(?:Error|Exception): )")
+"""A pasted block; source code has no exception's name with a colon first on a line."""
 _EXCEPTION_GROUP = re.compile(r"\s*(?:\+-[+-]*\s|\|\s)+")
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 
@@ -109,9 +121,14 @@ def normalise(raw: str) -> Line:
         level, text = other["level"], text[other.end() :]
     if level is None and (own := _VLLM.search(text, 0, 240)):
         level, file, text = own["level"], own["file"], text[own.end() :]
-    if around := _EXCEPTION_GROUP.match(text) or _DESCRIBED.match(text):
+    if around := _EXCEPTION_GROUP.match(text) or _DESCRIBED.match(text) or _INDENTED.match(text):
         text = text[around.end() :]
     return Line(text, level, file)
+
+
+def begins_a_line(text: str) -> bool:
+    """Whether `text` looks like the beginning of a line of a log, and not like the rest of one that was broken."""
+    return _BEGINNING.match(text) is not None or _WRAPPERS.match(text) is not None
 
 
 def _unfold(text: str) -> list[str] | None:

@@ -4,11 +4,12 @@ from vllm_supervisor.domain.diagnosis.catalogue import GATE
 from vllm_supervisor.domain.diagnosis.diagnoser import Diagnoser
 from vllm_supervisor.domain.diagnosis.lines import MAX_LINE
 from vllm_supervisor.domain.diagnosis.marks import LAUNCHED_HINT, STATS_HINT
+from vllm_supervisor.domain.diagnosis.paste import HEAD, Paste
 
 TAIL = 64 * 1024
 """Bytes at the end in which stats lines are read: a hang is at the end of its log."""
 MAX_CARRY = 256 * 1024
-"""Bytes of an unfinished line that are kept. What follows in the same line is dropped."""
+"""Bytes of an unfinished line that are kept. Of what follows in the same line, its end is."""
 
 _SQUASHED = (
     (b"INFO", b"info"),
@@ -33,22 +34,41 @@ class Scanner:
         self._lines = 0
         self._carry = b""
         self._skipping = False
+        self._end = b""
+        """Of a line that is skipped, what came last."""
         self._tail = b""
+        self._head: bytes | None = b""
+        """The first bytes, until there are enough to tell how the log was pasted."""
+        self._paste = Paste()
 
     def feed(self, chunk: bytes) -> None:
         """Take the next chunk, cut anywhere."""
+        if self._head is not None:
+            self._head += chunk
+            if len(self._head) < HEAD:
+                return
+            chunk = self._begin(self._head)
+        self._take(chunk)
+
+    def _begin(self, head: bytes) -> bytes:
+        self._head, self._paste = None, Paste.of(head[:HEAD])
+        return head
+
+    def _take(self, chunk: bytes) -> None:
         if self._skipping:
             end = chunk.find(b"\n")
             if end < 0:
+                self._end = (self._end + chunk)[-MAX_LINE:]
                 return
+            self._carry += (self._end + chunk[:end])[-MAX_LINE:]
             chunk = chunk[end:]
-            self._skipping = False
+            self._skipping, self._end = False, b""
         data = self._carry + chunk
         end = data.rfind(b"\n")
         if end < 0:
             self._carry = data
             if len(data) > MAX_CARRY:
-                self._carry = data[:MAX_CARRY]
+                self._carry, self._end = data[:MAX_CARRY], data[MAX_CARRY:][-MAX_LINE:]
                 self._skipping = True
             return
         self._carry = data[end + 1 :]
@@ -56,8 +76,10 @@ class Scanner:
 
     def finish(self) -> None:
         """Take what is left, and read the stats lines of the tail. To be called once, at the end."""
+        if self._head is not None:
+            self._take(self._begin(self._head))
         if self._carry:
-            rest, self._carry = self._carry + b"\n", b""
+            rest, self._carry = self._carry + self._end + b"\n", b""
             self._whole_lines(rest)
         lines = self._tail.decode("utf-8", "replace").split("\n")
         first = self._lines - len(lines) + 2
@@ -91,19 +113,20 @@ class Scanner:
                 if place == size:
                     break
             begin = data.rfind(b"\n", done, place) + 1 or done
+            begin, end = self._paste.whole(data, begin, data.find(b"\n", place), done)
             number += data.count(b"\n", done, begin)
-            end = data.find(b"\n", place)
-            self._diagnoser.feed_raw(self._cut(data, begin, place, end), number)
-            number, done = number + 1, end + 1
+            line = self._paste.bare(self._cut(data, begin, place, end))
+            self._diagnoser.feed_raw(line.replace(b"\n", b""), number)
+            number, done = number + data.count(b"\n", begin, end + 1), end + 1
         self._lines += data.count(b"\n")
         self._tail = (self._tail + data[-TAIL:])[-TAIL:]
 
     @staticmethod
     def _cut(data: bytes, begin: int, start: int, end: int) -> bytes:
-        """Return the line, of a long one (a progress bar that ran for an hour) the part around the find."""
+        """Return the line, of a long one (a progress bar that ran for an hour) the part from the find on."""
         if end - begin > MAX_LINE and (turn := data.rfind(b"\r", begin, start)) >= 0:
             begin = turn + 1
-        return data[begin : min(end, begin + MAX_LINE)]
+        return data[begin:end]
 
 
 def _next_sign(data: bytes, after: int) -> int:
