@@ -32,6 +32,15 @@ class ExitCode(IntEnum):
     """Members of the engine survived SIGKILL."""
 
 
+def one_line(text: str) -> str:
+    """Return `text`, which may come from anywhere, with whatever a terminal would obey, or end the line at, escaped."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
 class SupervisorError(Exception):
     """An error that a user reads: `what: why; remedy`, on one line."""
 
@@ -44,7 +53,7 @@ class SupervisorError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; {self.remedy}"
+        return one_line(f"{self.what}: {self.why}; {self.remedy}")
 
 
 class Problem(NamedTuple):
@@ -60,7 +69,7 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         place = f"{self.where}: {self.key}" if self.key else self.where
-        return f"{place}: {self.why}; {self.remedy}"
+        return one_line(f"{place}: {self.why}; {self.remedy}")
 
 
 class ConfigError(SupervisorError):

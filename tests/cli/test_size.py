@@ -332,6 +332,21 @@ def test_a_checkpoint_of_another_model_is_doubted(tmp_path: Path, capsys: pytest
     assert found["doubtful"]["counted_bytes"] == pytest.approx(16_060_522_496, rel=0.01)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["sized", "refused"])
+def test_a_configuration_cannot_write_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, known: bool
+) -> None:
+    """Escape sequences, line ends and letters that turn the writing direction are written out."""
+    hostile = "Evil\x1b[2J\r\nvllm-supervisor: all is well\u202e\x07"
+    kind = "llama" if known else hostile
+    name = written(tmp_path, {**models.LLAMA_3_8B, "architectures": [hostile], "model_type": kind})
+    assert main(["size", name, "--gpu-memory", "H100"]) == (0 if known else 2)
+    out, err = capsys.readouterr()
+    assert "Evil\\x1b[2J\\r\\nvllm-supervisor: all is well\\u202e\\x07" in (out if known else err)
+    assert all(line.isprintable() for line in (out + err).splitlines())
+    assert err.count("\n") == (0 if known else 1)
+
+
 def test_several_problems_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line each, for programs too."""
     name = written(tmp_path, models.LLAMA_3_8B)

@@ -16,7 +16,7 @@ from vllm_supervisor.domain.capacity.precision import precision
 from vllm_supervisor.domain.capacity.reading import read
 from vllm_supervisor.domain.capacity.remedies import remedies
 from vllm_supervisor.domain.capacity.sizing import Model, size
-from vllm_supervisor.errors import BadInputError, ExitCode, SupervisorError
+from vllm_supervisor.errors import BadInputError, ExitCode, SupervisorError, one_line
 
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 
@@ -113,5 +113,5 @@ def _complain(args: argparse.Namespace, errors: list[BadInputError] | list[Super
 
 
 def _print(line: str, *, error: bool = False) -> None:
-    # A path or a name in a configuration need not be UTF-8, and then it cannot be printed as it is.
-    print(line.encode(errors="backslashreplace").decode(), file=sys.stderr if error else sys.stdout)
+    # A path or a name in a configuration need not be UTF-8, and may hold what a terminal obeys.
+    print("\n".join(map(one_line, line.split("\n"))), file=sys.stderr if error else sys.stdout)

@@ -6,6 +6,7 @@ from vllm_supervisor.domain.capacity.cards import GpuModel
 from vllm_supervisor.domain.capacity.remedies import Remedy
 from vllm_supervisor.domain.capacity.sizing import SAFE, Sizing
 from vllm_supervisor.domain.units import GIB, dotted
+from vllm_supervisor.errors import one_line
 
 _WIDTH = 20
 _BILLION, _MILLION = 10**9, 10**6
@@ -48,7 +49,7 @@ def _title(model: str, sizing: Sizing) -> str:
     count = f"{_many(architecture.total)} parameters"
     if architecture.experts:
         count += f", {_many(architecture.active)} of them active for a token"
-    return f"{model}: {architecture.name}, {count}, {_format(sizing)}"
+    return one_line(f"{model}: {architecture.name}, {count}, {_format(sizing)}")
 
 
 def _format(sizing: Sizing) -> str:

@@ -11,7 +11,9 @@ from vllm_supervisor.domain.capacity.cards import gpu
 from vllm_supervisor.domain.capacity.limits import problems
 from vllm_supervisor.domain.capacity.precision import precision
 from vllm_supervisor.domain.capacity.reading import read
+from vllm_supervisor.domain.capacity.remedies import remedies
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, size
+from vllm_supervisor.domain.capacity.weights import Layout
 from vllm_supervisor.errors import BadInputError
 
 JUNK: list[Any] = [None, -1, 0, 7, "x", [], {}, [1], [[]], [{}], {"a": 1}, True, 0.5, float("nan"), 10**30]
@@ -51,6 +53,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "pattern": models.NEMOTRON_H_8B,
     "encoder": models.BERT,
     "packed": {**models.LLAMA_3_8B, "quantization_config": PACKED},
+    "groups": {
+        **models.LLAMA_3_8B,
+        "quantization_config": {
+            **PACKED,
+            "config_groups": {"a": {**GROUP, "targets": ["re:.*mlp.*"]}, "b": {**GROUP, "format": "x"}},
+        },
+    },
+    "left alone": {
+        **models.QWEN_3_NEXT,
+        "quantization_config": {**models.FP8, "modules_to_not_convert": ["model.layers.0.mlp.experts.0.up_proj"]},
+    },
+    "defaults": models.LLAVA_15_7B,
     "awq": {**models.LLAMA_3_8B, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
 }
 
@@ -66,8 +80,8 @@ def test_junk_anywhere_is_refused_or_sized(config: dict[str, Any]) -> None:
             broken = with_junk(config, path, junk)
             try:
                 model = Model(read(broken), precision(broken))
-                list(problems(model, Ask(), gpus))
-                size(model, Ask(), gpus)
+                list(problems(model, Ask(layout=Layout(2)), gpus))
+                remedies(size(model, Ask(), gpus))
             except BadInputError:
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its place

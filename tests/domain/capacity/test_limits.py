@@ -12,7 +12,7 @@ from vllm_supervisor.domain.capacity.limits import problems, sizes
 from vllm_supervisor.domain.capacity.precision import precision
 from vllm_supervisor.domain.capacity.reading import read
 from vllm_supervisor.domain.capacity.remedies import remedies
-from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model
+from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, size
 from vllm_supervisor.domain.capacity.weights import Layout
 
 
@@ -262,3 +262,22 @@ NODES = [
 def test_only_what_could_help_is_offered(config: models.Config, ask: Ask, card: str, changes: list[str]) -> None:
     """Not what the card cannot, what is so already, nor more GPUs once it fits."""
     assert sorted(one.change for one in remedies(sized(config, ask, card))) == sorted(changes)
+
+
+def test_two_changes_together_where_none_is_enough_alone() -> None:
+    """70B at 128k tokens on one card of 48 GB: four bits make room for weights, a shorter context for requests."""
+    now = sized(models.LLAMA_3_70B, Ask(max_model_len=131072, allows_long=True), "L40S")
+    alone = replace(now, gpus=replace(now.gpus, count=1))
+    found = remedies(alone)
+    fitting = [one for one in found if one.sizing.fits and one.sizing.ask.layout.ranks == 1]
+    assert fitting
+    assert all(one.change.startswith("a 4-bit checkpoint (AWQ or GPTQ) and --max-model-len ") for one in fitting)
+    assert fitting[0].sizing.weights.rank < now.weights.rank / 3
+    longer = replace(fitting[0].sizing.ask, max_model_len=fitting[0].sizing.max_len + 1024)
+    assert not size(fitting[0].sizing.model, longer, alone.gpus).fits
+
+
+def test_two_changes_are_not_offered_where_one_does() -> None:
+    """The smaller advice is the better."""
+    now = sized(models.LLAMA_3_70B, Ask(utilization=0.9))
+    assert not [one.change for one in remedies(now) if " and " in one.change]

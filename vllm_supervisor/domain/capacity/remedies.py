@@ -1,6 +1,6 @@
 """What to change when a model does not fit: each change with the figures it leads to, those that do most first."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.capacity.limits import NODE, sizes
@@ -12,6 +12,8 @@ from vllm_supervisor.domain.units import MIB
 
 _ROUND = 1024
 """A shorter context is given in steps of this, where it is longer."""
+_PAIRS = 3
+"""Two changes together are offered so often at most."""
 _FOUR_BITS = 4
 _ADA = (8, 9)
 
@@ -28,16 +30,29 @@ class Remedy:
 
 def remedies(now: Sizing) -> tuple[Remedy, ...]:
     """Return what would help: first what makes it fit, within that what wins most room for requests."""
-    found = [remedy for remedy in _all(now) if remedy.sizing.fits or remedy.effect > 0]
+    tried = [(at, remedy) for at, change in enumerate(_CHANGES) for remedy in change(now)]
+    found = [remedy for _, remedy in tried if remedy.sizing.fits or remedy.effect > 0]
+    here = now.gpus.count
+    if not any(one.sizing.fits and one.sizing.ask.layout.ranks <= here for one in found):
+        pairs = list(_pairs(now, tried))
+        on_these = [one for one in pairs if one.sizing.ask.layout.ranks <= here]
+        found += on_these[:_PAIRS] or ([] if any(one.sizing.fits for one in found) else pairs[:_PAIRS])
     return tuple(sorted(found, key=lambda one: (not one.sizing.fits, -one.effect)))
 
 
-def _all(now: Sizing) -> Iterator[Remedy]:
-    yield from _quantize(now)
-    yield from _spread(now)
-    yield from _cache(now)
-    yield from _shorter(now)
-    yield from _smaller_cache(now)
+def _pairs(now: Sizing, tried: list[tuple[int, Remedy]]) -> list[Remedy]:
+    """Return two changes together that make it fit, the smaller ones first: fewer GPUs, then the longer context."""
+    found = []
+    for at, first in tried:
+        if first.sizing.fits:
+            continue
+        for change in _CHANGES[at + 1 :]:
+            for second in change(first.sizing):
+                if second.sizing.fits:
+                    note = "; ".join(one for one in (first.note, second.note) if one)
+                    effect = _requests(second.sizing) - _requests(now)
+                    found.append(Remedy(f"{first.change} and {second.change}", second.sizing, effect, note))
+    return sorted(found, key=lambda one: (one.sizing.ask.layout.ranks, -one.sizing.max_len, -one.effect))
 
 
 def _changed(now: Sizing, change: str, *, ask: Ask | None = None, model: Model | None = None, gpus: Gpus | None = None,
@@ -127,3 +142,7 @@ def _smaller_cache(now: Sizing) -> Iterator[Remedy]:
     left = (given - now.beyond) // MIB * MIB
     if left > 0:
         yield _changed(now, f"--kv-cache-memory-bytes {left}", ask=replace(now.ask, kv_cache_memory=left))
+
+
+_CHANGES: tuple[Callable[[Sizing], Iterator[Remedy]], ...] = (_quantize, _cache, _spread, _shorter, _smaller_cache)
+"""A later one may come on top of an earlier one: what depends on how much is left comes last."""
