@@ -237,6 +237,7 @@ def test_a_card_that_is_too_old_is_refused() -> None:
 
 TENSORS = ["--tensor-parallel-size 2", "--tensor-parallel-size 4", "--tensor-parallel-size 8"]
 BITS = ["--quantization fp8, or an FP8 checkpoint", "a 4-bit checkpoint (AWQ or GPTQ)"]
+FOUR_OF_FOUR = "4 nodes: --tensor-parallel-size 4 --pipeline-parallel-size 4"
 NODES = [
     "2 nodes: --tensor-parallel-size 8 --pipeline-parallel-size 2",
     "4 nodes: --tensor-parallel-size 8 --pipeline-parallel-size 4",
@@ -251,7 +252,7 @@ NODES = [
         (models.DEEPSEEK_V3, Ask(layout=Layout(8)), "L4", NODES),
         (
             {**models.QWEN_25_7B, "num_hidden_layers": 560}, Ask(), "T4",
-            [*BITS, *TENSORS[:2], "4 nodes: --tensor-parallel-size 4 --pipeline-parallel-size 4"],
+            [*BITS, *TENSORS[:2], FOUR_OF_FOUR, f"{BITS[1]} and {FOUR_OF_FOUR}"],
         ),
         (models.LLAMA_3_70B, Ask(kv_cache_dtype="fp8", utilization=0.9), "H100", [*BITS, TENSORS[0]]),
         ({**models.BERT, "num_hidden_layers": 4000}, Ask(), "L4", [*BITS, *TENSORS[:2]]),

@@ -193,10 +193,14 @@ def test_what_is_not_known_is_refused_with_a_remedy() -> None:
             {"quant_method": "awq", "bits": 4, "group_size": [128]},
             "quantization_config: group_size is '[128]', not a number",
         ),
+        (
+            {"quant_method": "fp8", "weight_block_size": [0, 128]},
+            "quantization_config: weight_block_size is '[0, 128]'",
+        ),
         ({"quant_method": "compressed-tensors"}, "quantization_config: it has no config_groups"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "quantization_config: it has no config_groups"),
     ],
-    ids=["text", "none", "odd", "word", "no group", "list", "no groups", "empty groups"],
+    ids=["text", "none", "odd", "word", "no group", "list", "block", "no groups", "empty groups"],
 )
 def test_a_quantization_that_makes_no_sense_is_refused(quantization: object, words: str) -> None:
     """One line that names the file and what is wrong in it."""

@@ -75,7 +75,7 @@ def size(name: str, text: str) -> int:
 
 
 def _one_of(given: Flags, name: str, known: Sequence[str]) -> str:
-    text = given.get(name) or "auto"
+    text = given.get(name, "auto")
     if text not in known:
         raise BadInputError(f"--{name} {text:.40}", "vLLM does not know it", f"use one of {', '.join(known)}")
     return text

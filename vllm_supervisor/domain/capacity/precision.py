@@ -105,6 +105,8 @@ def _quantization(config: Mapping[str, Any], where: str) -> Mapping[str, Any] | 
 def _fp8(found: Mapping[str, Any]) -> Precision:
     block = found.get("weight_block_size")
     square = isinstance(block, list) and len(block) == 2 and all(isinstance(side, int) and side > 0 for side in block)  # noqa: PLR2004 - rows, columns
+    if block is not None and not square:
+        raise ValueError(f"weight_block_size is {str(block)[:40]!r}, not two sides")
     cells = block[0] * block[1] if square and isinstance(block, list) else 0
     bits = 8 + 32 / cells if cells else 8.0
     label = f"FP8 in blocks of {block[0]}x{block[1]}" if cells and block else "FP8"
