@@ -74,3 +74,18 @@ def test_instance_is_a_name(name: str) -> None:
     """A path belongs to --socket."""
     with pytest.raises(SupervisorError, match="--socket"):
         find_socket(_args(instance=name), {})
+
+
+def test_a_daemon_with_its_socket_elsewhere_is_found_by_its_link(system: str, tmp_path: Path) -> None:
+    """In the usual places and in an instance's, unless a socket is there itself; a link to nothing is none."""
+    _bind(tmp_path / "elsewhere.sock")
+    for place, args in ((Path(system), _args()), (Path(system, "two"), _args(instance="two"))):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "current.sock").symlink_to(tmp_path / "elsewhere.sock")
+        assert find_socket(args, {}, system=system) == f"{place}/current.sock"
+        _bind(place / "control.sock")
+        assert find_socket(args, {}, system=system) == f"{place}/control.sock"
+        (place / "control.sock").unlink()
+    (tmp_path / "elsewhere.sock").unlink()
+    with pytest.raises(NoDaemonError):
+        find_socket(_args(), {}, system=system)

@@ -243,3 +243,37 @@ def test_with_the_eyes_of_the_service(capsys: pytest.CaptureFixture[str], gpu_ho
     assert capsys.readouterr().err == (
         "vllm-supervisor: unit nope: systemd does not know it; install it, or leave --unit away\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["doctor", "--unit", "vllm-supervisor@no-such"], "no-such.yaml"),
+        (["doctor", "--unit", "vllm-supervisor@no.such.service"], "no.such.yaml"),
+        (["doctor", "--instance", "no-such"], "no-such.yaml"),
+        (["check", "--instance", "no-such"], "no-such.yaml"),
+        (["check", "--instance", "no-such", "--against-running"], "no-such.yaml"),
+        (["size", "--instance", "no-such"], "no-such.yaml"),
+    ],
+)
+def test_an_instance_is_looked_at_by_its_own_file(
+    capsys: pytest.CaptureFixture[str], gpu_host: Path, tmp_path: Path, words: list[str], read: str
+) -> None:
+    """The one that its unit reads, never the plain service's in its place; where there is none, it is named."""
+    del gpu_host  # its PATH alone is wanted
+    asked = tmp_path / "asked"
+    script(tmp_path / "bin/systemctl", f'echo "$2" >> {asked}; printf "LoadState=loaded\\nUser=nobody\\n"\n')
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(
+        f"vllm-supervisor: /etc/vllm-supervisor/{read}: cannot be read: No such file or directory; "
+    )
+    if words[0] == "doctor":
+        assert set(asked.read_text().splitlines()) == {f"vllm-supervisor@{read.removesuffix('.yaml')}.service"}
+
+
+def test_a_file_named_beside_an_instance_wins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`-c` says what is read; a name with a slash is none."""
+    assert main(["check", "--instance", "small", "-c", str(tmp_path / "mine.yaml")]) == 2
+    assert f"{tmp_path}/mine.yaml: cannot be read" in capsys.readouterr().err
+    assert main(["check", "--instance", "../small"]) == 1
+    assert "is not a name" in capsys.readouterr().err

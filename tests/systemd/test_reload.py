@@ -71,3 +71,37 @@ def test_a_reload_before_the_engine_is_ready_does_not_end_the_wait_for_it(servic
         assert service.show("ActiveState") == "activating"
     service.wait_ready()
     eventually(lambda: service.show("ActiveState") == "active", what="active with the engine")
+
+
+def test_reload_reaches_a_daemon_with_a_socket_of_its_own_whatever_the_file_says(service: Container) -> None:
+    """A file that is broken, or gone, and named another socket: refused, and told by all that tell of the service."""
+    place = "/run/vllm-supervisor/other.sock"
+    own = f"{CONFIG}control: {{socket: {place}}}\n"
+    service.write(PATH, own)
+    service.run("systemctl start vllm-supervisor")
+    service.wait_ready(f"--socket {place}")
+    reload = "systemctl reload vllm-supervisor"
+    for spoil in (f"echo 'engine: [' > {PATH}", f"rm {PATH}"):
+        service.run(spoil)
+        assert service.run(reload, check=False).returncode != 0
+        assert len(service.status(f"--socket {place}")["config"]["refused"]) == 1
+        eventually(lambda: "reload refused: " in service.show("StatusText"), what="StatusText")
+        service.write(PATH, own.replace("port: 8000", "port: 8000\n    concurrency: 7"))
+        service.run(reload)
+        assert service.status(f"--socket {place}")["config"]["refused"] == []
+    assert service.run(f"vllm-supervisor events --socket {place}").stdout.count('"config_refused"') == 2
+    service.run("systemctl stop vllm-supervisor")
+    assert "current.sock" not in service.run("ls /run/vllm-supervisor").stdout
+
+
+def test_a_credential_that_came_later_is_named_with_what_helps(ready: Container) -> None:
+    """`check --against-running` by root leaves the daemon's credentials to it; one that is new wants a restart."""
+    ready.write("/etc/vllm-supervisor/key", "sk-first")
+    with ready.drop_in("[Service]\nLoadCredential=key:/etc/vllm-supervisor/key\n"):
+        ready.write(PATH, CONFIG.replace("port: 8000", "port: 8000\n    api_key: '${credential:key}'"))
+        done = ready.run("vllm-supervisor check --against-running", check=False)
+        assert done.returncode == 1
+        assert "`systemctl restart`" in done.stderr
+        ready.run("systemctl restart vllm-supervisor")
+        assert "nothing would change" in ready.run("vllm-supervisor check --against-running").stdout
+        assert ready.run("vllm-supervisor reload").returncode == 0

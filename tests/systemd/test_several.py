@@ -87,3 +87,22 @@ def test_a_client_waits_while_the_daemon_restarts(service: Container) -> None:
     )
     answers = [json.loads(line) for line in asked.stdout.splitlines()]
     assert len(answers) == 8
+
+
+def test_what_looks_at_an_instance_reads_its_file(service: Container) -> None:
+    """`doctor` and `check` take the file of the instance that they are told of, and no other one's in its place."""
+    service.write("/etc/vllm-supervisor/a.yaml", instance(8001, 9501))
+    service.run("systemctl start vllm-supervisor@a")
+    service.wait_ready("--instance a")
+    for words in ("doctor --unit vllm-supervisor@a", "doctor --instance a"):
+        told = service.run(f"vllm-supervisor {words}", check=False).stdout
+        assert "/etc/vllm-supervisor/a.yaml" in told
+        (port,) = [line for line in told.splitlines() if line.split()[1] == "port"]
+        assert port.endswith("8001 is held by this instance's own engine")
+    told = service.run("vllm-supervisor check --against-running --instance a").stdout
+    assert "/etc/vllm-supervisor/a.yaml: valid" in told
+    assert "/etc/vllm-supervisor/a.yaml: nothing would change" in told
+    for words in ("doctor --instance typo", "check --instance typo", "doctor --unit vllm-supervisor@typo"):
+        done = service.run(f"vllm-supervisor {words}", check=False)
+        assert done.returncode == 2
+        assert "/etc/vllm-supervisor/typo.yaml" in done.stderr

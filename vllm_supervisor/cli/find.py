@@ -8,6 +8,8 @@ from vllm_supervisor.cli.client import no_daemon
 from vllm_supervisor.errors import SupervisorError
 
 NAME = "control.sock"
+LINK = "current.sock"
+"""In the run-time directory that systemd gave a daemon: a link to its socket, wherever that is."""
 SYSTEM = "/run/vllm-supervisor"
 VARIABLE = "VLLM_SUPERVISOR__CONTROL__SOCKET"
 SET = "control.socket="
@@ -26,8 +28,9 @@ def find_socket(args: argparse.Namespace, environ: Mapping[str, str] | None = No
         return found
     tried = usual_places(environ, system)
     for path in tried:
-        if is_there(path):
-            return path
+        for place in (path, link_beside(path)):
+            if is_there(place):
+                return place
     raise no_daemon(", ".join(tried), "no such socket")
 
 
@@ -50,6 +53,11 @@ def usual_places(environ: Mapping[str, str], system: str = SYSTEM) -> list[str]:
     return [f"{directory}/{NAME}" for directory in dict.fromkeys(directories) if directory]
 
 
+def link_beside(place: str) -> str:
+    """Return where a daemon that has its socket elsewhere than at the usual `place` leaves a link to it."""
+    return f"{place.removesuffix(NAME)}{LINK}"
+
+
 def is_there(path: str) -> bool:
     """Say whether there is something at `path`, or may be."""
     try:
@@ -63,7 +71,9 @@ def is_there(path: str) -> bool:
 
 
 def _of_instance(name: str, system: str) -> str:
-    return f"{system}/{is_name(name)}/{NAME}"
+    place = f"{system}/{is_name(name)}/{NAME}"
+    link = link_beside(place)
+    return link if is_there(link) and not is_there(place) else place
 
 
 def is_name(instance: str) -> str:

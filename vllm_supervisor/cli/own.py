@@ -9,7 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 
 from vllm_supervisor.cli.client import Status, get_json, no_daemon
-from vllm_supervisor.cli.find import NAME, SYSTEM, find_socket, is_there, named_socket, socket_of_file, usual_places
+from vllm_supervisor.cli.find import (
+    LINK,
+    NAME,
+    SYSTEM,
+    find_socket,
+    is_there,
+    link_beside,
+    named_socket,
+    socket_of_file,
+    usual_places,
+)
 from vllm_supervisor.errors import (
     BadInputError,
     ConfigError,
@@ -18,9 +28,6 @@ from vllm_supervisor.errors import (
     RefusedError,
     SupervisorError,
 )
-
-LINK = "current.sock"
-"""A daemon that systemd gave a run-time directory leaves there this link to its socket, wherever that is."""
 
 
 def find_own(
@@ -70,7 +77,7 @@ def _places(
     if named := named_socket(args, environ, system=system):
         return [named], [], None
     usual = [place for place in usual_places(environ, system) if is_there(place)]
-    links = [f"{place.removesuffix(NAME)}{LINK}" for place in usual_places(environ, system)]
+    links = [link_beside(place) for place in usual_places(environ, system)]
     others = [place for place in (*links, *usual, *_instances(system)) if is_there(place)]
     try:
         found = socket_of_file(args.config, args.set, environ)
