@@ -192,6 +192,10 @@ def test_a_download_that_is_not_complete(tmp_path: Path) -> None:
     tensors(model / "model-00002-of-00004.safetensors", {"a": 1})
     with pytest.raises(BadInputError, match=r"m: 3 of 4 parts are missing \(model-00002-of-0.*; download the rest"):
         look("m", tmp_path)
+    (model / "model-00002-of-00004.safetensors").unlink()
+    (model / "model.safetensors").symlink_to("nowhere")
+    with pytest.raises(BadInputError, match=r"m/model.safetensors: it is a link that leads nowhere; download the file"):
+        look("m", tmp_path)
     gguf_file(tmp_path / "x-00001-of-00002.gguf")
     with pytest.raises(BadInputError, match="1 of 2 parts are missing"):
         look("x-00001-of-00002.gguf", tmp_path)

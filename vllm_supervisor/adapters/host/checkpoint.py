@@ -127,6 +127,9 @@ def _indexed(index: Path) -> tuple[int | None, list[Path]]:
 
 def _complete(shards: list[Path]) -> None:
     """Raise BadInputError where some of the parts are not here that the others are counted among."""
+    lost = next((shard for shard in shards if not files.exists(shard)), None)
+    if lost is not None:  # in the cache of the Hub, files are links to what was downloaded
+        raise BadInputError(str(lost), "it is a link that leads nowhere", _AGAIN)
     here: dict[int, set[int]] = {}
     for shard in shards:
         if found := _PART.search(shard.name):

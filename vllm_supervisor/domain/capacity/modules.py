@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from vllm_supervisor.domain.capacity.architecture import Part
 
@@ -46,6 +47,10 @@ _LAYER = re.compile(r"(?:^|.*[.*])(?:layers|blocks|h)\.(\d+)(?:\.|$)")
 _EXPERT = re.compile(r"experts\.\d+")
 _CHOICE = re.compile(r"\((?:\?:)?([\w.|]+)\)|\[([a-z]+)\](?![*+])")
 _MOST_CHOICES = 512
+_INSIDE = ("text_config", "llm_config")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_MOST_LAYERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,27 @@ def shares(names: Iterable[str], reach: Reach) -> dict[Part, float]:
             one = share / max(1, layers.get(part, 1)) if layer else share
             found[part] += one / experts if experts and _EXPERT.search(tail) else one
     return {part: min(1.0, share) for part, share in found.items()}
+
+
+def reach(config: Mapping[str, Any]) -> Reach:
+    """Return how many layers have each part, as far as a configuration says it in the usual way."""
+    inner = next((part for key in _INSIDE if isinstance(part := config.get(key), Mapping)), {})
+    text = {**config, **inner}
+    layers, experts = (_whole(text, *names) for names in (_LAYERS, _EXPERTS))
+    kinds = text.get("layer_types")
+    every = _whole(text, "full_attention_interval")
+    attending = layers // every if every else layers
+    if isinstance(kinds, list) and kinds:
+        attending = sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
+    routed = max(0, layers - _whole(text, "first_k_dense_replace"))
+    counts = dict.fromkeys((Part.ATTENTION, Part.KEY_VALUE, Part.LATENT), attending)
+    mixing = layers - attending
+    return Reach({**counts, Part.MLP: layers, Part.EXPERTS: routed, Part.MIXER: mixing or layers}, experts)
+
+
+def _whole(text: Mapping[str, Any], *names: str) -> int:
+    found = (text.get(name) for name in names)
+    return next((value for value in found if isinstance(value, int) and 0 < value <= _MOST_LAYERS), 0)
 
 
 def _expanded(name: str) -> list[str]:

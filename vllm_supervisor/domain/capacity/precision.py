@@ -6,16 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_supervisor.domain.capacity.architecture import Part
-from vllm_supervisor.domain.capacity.modules import LINEAR, Reach, shares
+from vllm_supervisor.domain.capacity.groups import read_groups
+from vllm_supervisor.domain.capacity.modules import LINEAR, Reach, reach, shares
+from vllm_supervisor.domain.capacity.quantfields import group_size, number, section, weights_only, width
 from vllm_supervisor.errors import BadInputError
 
 _ALL = 0.999
 """A share from which all of a part is meant: names of modules add up with the last digits wrong."""
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_GROUP = 128
-_MOST = 1 << 20
-"""No group of numbers that share a scale is larger."""
 _COMPLETE = "name a model's own, complete config.json"
 _CONVERTS_ON_LOAD = {"fp8": ("fp8", 8.0), "bitsandbytes": ("bitsandbytes", 4.5), "experts_int8": ("experts_int8", 8.0)}
 """`--quantization` that vLLM applies to a 16-bit checkpoint while it loads -> bits a parameter."""
@@ -54,7 +51,7 @@ def precision(config: Mapping[str, Any], where: str = "config.json") -> Precisio
     found = _quantization(config, where)
     if found is None:
         return Precision()
-    method = str(found.get("quant_method") or _part(found, "quantization").get("quant_algo") or "").lower()
+    method = str(found.get("quant_method") or section(found, "quantization").get("quant_algo") or "").lower()
     method = method.replace("compressed_tensors", "compressed-tensors").replace("_", "-") if method else ""
     read = _READERS.get(method)
     if read is None:
@@ -62,11 +59,11 @@ def precision(config: Mapping[str, Any], where: str = "config.json") -> Precisio
         remedy = "name a checkpoint in FP8, AWQ, GPTQ, MXFP4, NVFP4, compressed-tensors or bitsandbytes"
         raise BadInputError(where, why, remedy)
     try:
-        reach = _reach(config)
-        read_one = read_groups(found, reach) if method == "compressed-tensors" else read(found)
+        reaches = reach(config)
+        read_one = _compressed(found, reaches) if method == "compressed-tensors" else read(found)
     except ValueError as error:
         raise BadInputError(where, f"quantization_config: {error}", _COMPLETE) from None
-    read_one = _left(read_one, shares(_ignored(found), reach))
+    read_one = _left(read_one, shares(_ignored(found), reaches))
     parts = read_one.parts | ({Part.HEAD} if _quantizes_head(found) else frozenset())
     return replace(read_one, parts=parts, kv_dtype=_kv_dtype(found))
 
@@ -86,13 +83,8 @@ def converted(method: str, parts: Iterable[Part] = LINEAR) -> Precision:
     return Precision(method, f"{label}, converted while loading", bits, kept)
 
 
-def weights_only(bits: float, group: int = _GROUP, *, zeros: bool = True) -> float:
-    """Return the bits of a parameter with a 16-bit scale, and a zero of its own width, for each `group` of them."""
-    return bits + (16 + (bits if zeros else 0)) / group if group > 0 else bits
-
-
 def _quantization(config: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
-    for holder in (config, _part(config, "text_config")):
+    for holder in (config, section(config, "text_config")):
         for key in ("quantization_config", "compression_config"):
             found = holder.get(key)
             if isinstance(found, Mapping):
@@ -114,19 +106,19 @@ def _fp8(found: Mapping[str, Any]) -> Precision:
 
 
 def _awq(found: Mapping[str, Any]) -> Precision:
-    bits = _width(found, "bits", "w_bit", known=(4, 8))
-    group = _group_size(found, "group_size", "q_group_size")
+    bits = width(found, "bits", "w_bit", known=(4, 8))
+    group = group_size(found, "group_size", "q_group_size")
     return Precision("awq", f"AWQ, {bits} bit", weights_only(bits, group), LINEAR)
 
 
 def _gptq(found: Mapping[str, Any]) -> Precision:
-    bits = _width(found, "bits", known=(2, 3, 4, 8))
-    group = _group_size(found, "group_size")
+    bits = width(found, "bits", known=(2, 3, 4, 8))
+    group = group_size(found, "group_size")
     return Precision("gptq", f"GPTQ, {bits} bit", weights_only(bits, group), LINEAR)
 
 
 def _auto_round(found: Mapping[str, Any]) -> Precision:
-    return replace(_gptq(found), method="auto-round", label=f"AutoRound, {_number(found, 'bits', default=4)} bit")
+    return replace(_gptq(found), method="auto-round", label=f"AutoRound, {number(found, 'bits', default=4)} bit")
 
 
 def _mxfp4(found: Mapping[str, Any]) -> Precision:
@@ -136,7 +128,7 @@ def _mxfp4(found: Mapping[str, Any]) -> Precision:
 
 
 def _modelopt(found: Mapping[str, Any]) -> Precision:
-    algorithm = str(found.get("quant_algo") or _part(found, "quantization").get("quant_algo") or "")
+    algorithm = str(found.get("quant_algo") or section(found, "quantization").get("quant_algo") or "")
     if "NVFP4" in algorithm.upper() or "FP4" in str(found.get("quant_method", "")).upper():
         return Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR)
     return Precision("modelopt", "FP8", 8.0, LINEAR)
@@ -151,56 +143,11 @@ def _bitsandbytes(found: Mapping[str, Any]) -> Precision:
     return Precision("bitsandbytes", "bitsandbytes, 4 bit", bits, LINEAR)
 
 
-def read_groups(found: Mapping[str, Any], reach: Reach) -> Precision:
-    """Read compressed-tensors: each group's scheme, for the modules that it targets."""
-    groups = [group for group in _part(found, "config_groups").values() if isinstance(group, Mapping)]
-    if not groups:
-        raise ValueError("it has no config_groups")
-    schemes = [(_scheme(group, str(found.get("format", ""))), _targets(group)) for group in groups]
-    packed: dict[Part, float] = dict.fromkeys(LINEAR, 0.0)
-    free: dict[Part, float] = dict.fromkeys(LINEAR, 1.0)
-    # A group for a class of modules has those that no group names.
-    for scheme, targets in sorted(schemes, key=lambda one: "Linear" in one[1]):
-        for part, share in shares(targets, reach).items():
-            taken = min(share, free[part])
-            packed[part] += taken * scheme.bits
-            free[part] -= taken
-    widest = max((scheme for scheme, _ in schemes), key=lambda one: one.bits)
-    label = " and ".join(dict.fromkeys(scheme.label for scheme, _ in sorted(schemes, key=lambda one: -one[0].bits)))
-    needs = max(scheme.needs for scheme, _ in schemes)
-    mixed = {part: (packed[part], free[part]) for part in LINEAR if packed[part] != widest.bits}
-    parts = frozenset(part for part in LINEAR if free[part] <= _ALL)
-    return Precision("compressed-tensors", f"compressed-tensors, {label}", widest.bits, parts, None, mixed, needs)
-
-
-def _targets(group: Mapping[str, Any]) -> list[str]:
-    given = group.get("targets")
-    return [str(name) for name in given] if isinstance(given, list) and given else ["Linear"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Scheme:
-    bits: float
-    label: str
-    needs: tuple[int, int]
-
-
-def _scheme(group: Mapping[str, Any], layout: str) -> _Scheme:
-    """Read what a group does; its needs are those of vLLM 0.32's `CompressedTensorsScheme`s."""
-    weights, inputs = group.get("weights"), _part(group, "input_activations")
-    if not isinstance(weights, Mapping):
-        return _Scheme(16.0, "16 bit", (7, 0))
-    bits, size = _number(weights, "num_bits", default=8), _number(weights, "group_size", default=0)
-    layout = str(group.get("format") or layout)
-    if not 0 < bits <= 16:  # noqa: PLR2004 - what is not quantized
-        raise ValueError(f"num_bits is {bits}")
-    if weights.get("type") == "float" and bits == 4:  # noqa: PLR2004 - FP4
-        micro = "mxfp4" in layout or size == 32  # noqa: PLR2004 - the block of MXFP4
-        return _Scheme(4.25, "MXFP4", (8, 0)) if micro else _Scheme(4.5, "NVFP4", (7, 5))
-    kind = "FP" if weights.get("type") == "float" else "INT"
-    scaled = weights_only(bits, size, zeros=not weights.get("symmetric", True)) if size > 0 else float(bits)
-    hopper = kind == "INT" and inputs.get("type") == "float"  # FP8 activations on INT4 weights
-    return _Scheme(scaled, f"{kind}{bits}", (9, 0) if hopper else (7, 5))
+def _compressed(found: Mapping[str, Any], reaches: Reach) -> Precision:
+    groups = read_groups(found, reaches)
+    parts = frozenset(part for part, (_, plain) in groups.mixed.items() if plain <= _ALL)
+    label = f"compressed-tensors, {groups.label}"
+    return Precision("compressed-tensors", label, groups.bits, parts, mixed=groups.mixed, needs=groups.needs)
 
 
 def _plain8(label: str, method: str) -> Precision:
@@ -208,7 +155,7 @@ def _plain8(label: str, method: str) -> Precision:
 
 
 def _quark(found: Mapping[str, Any]) -> Precision:
-    weight = _part(found, "global_quant_config").get("weight") or {}
+    weight = section(found, "global_quant_config").get("weight") or {}
     weight = weight[0] if isinstance(weight, list) and weight else weight
     named = str(weight.get("dtype", "")) if isinstance(weight, Mapping) else ""
     if "fp4" in named or "int4" in named:
@@ -242,7 +189,7 @@ _READERS = {
     "fp8-pb-wo": _modelopt,
     "nvfp4": _modelopt,
     "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": lambda found: read_groups(found, Reach({}, 0)),
+    "compressed-tensors": lambda found: _compressed(found, Reach({}, 0)),
     "quark": _quark,
     "torchao": _torchao,
     "experts-int8": lambda _: Precision("experts_int8", "INT8 experts", 8.0, frozenset({Part.EXPERTS})),
@@ -253,7 +200,7 @@ _READERS = {
 def _ignored(found: Mapping[str, Any]) -> list[str]:
     """Return the names of what a checkpoint leaves as it is."""
     names: list[str] = []
-    for holder in (found, _part(found, "quantization")):
+    for holder in (found, section(found, "quantization")):
         for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude"):  # noqa: E501 # fmt: skip
             value = holder.get(key)
             names += [str(name) for name in value] if isinstance(value, list) else []
@@ -271,69 +218,16 @@ def _left(read: Precision, shares: Mapping[Part, float]) -> Precision:
     return replace(read, parts=read.parts - whole, mixed=mixed)
 
 
-def _reach(config: Mapping[str, Any]) -> Reach:
-    """Return how many layers have each part, as far as a configuration says it in the usual way."""
-    inner = next((part for key in ("text_config", "llm_config") if (part := _part(config, key))), {})
-    text = {**config, **inner}
-    layers, experts = (_whole(text, *names) for names in (_LAYERS, _EXPERTS))
-    kinds = text.get("layer_types")
-    every = _whole(text, "full_attention_interval")
-    attending = layers // every if every else layers
-    if isinstance(kinds, list) and kinds:
-        attending = sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
-    routed = max(0, layers - _whole(text, "first_k_dense_replace"))
-    counts = dict.fromkeys((Part.ATTENTION, Part.KEY_VALUE, Part.LATENT), attending)
-    mixing = layers - attending
-    return Reach({**counts, Part.MLP: layers, Part.EXPERTS: routed, Part.MIXER: mixing or layers}, experts)
-
-
-def _whole(text: Mapping[str, Any], *names: str) -> int:
-    found = (text.get(name) for name in names)
-    return next((value for value in found if isinstance(value, int) and 0 < value <= _MOST), 0)
-
-
 def _quantizes_head(found: Mapping[str, Any]) -> bool:
     return bool(found.get("lm_head")) or found.get("lm_head_quantized") is True
 
 
 def _kv_dtype(found: Mapping[str, Any]) -> str | None:
     """Return the KV cache's type that the checkpoint asks for (ModelOpt's and compressed-tensors' own fields)."""
-    algorithm = found.get("kv_cache_quant_algo") or _part(found, "quantization").get("kv_cache_quant_algo")
+    algorithm = found.get("kv_cache_quant_algo") or section(found, "quantization").get("kv_cache_quant_algo")
     scheme = found.get("kv_cache_scheme")
     if isinstance(algorithm, str) and "FP8" in algorithm.upper():
         return "fp8"
     if isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8:  # noqa: PLR2004
         return "fp8"
     return None
-
-
-def _number(found: Mapping[str, Any], *names: str, default: int) -> int:
-    """Return the first of `names` that is given. Raises ValueError where it is no whole number."""
-    for name in names:
-        value = found.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST:
-            raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
-        return value
-    return default
-
-
-def _width(found: Mapping[str, Any], *names: str, known: tuple[int, ...]) -> int:
-    bits = _number(found, *names, default=4)
-    if bits not in known:
-        raise ValueError(f"{names[0]} is {bits}, not one of {', '.join(map(str, known))}")
-    return bits
-
-
-def _group_size(found: Mapping[str, Any], *names: str) -> int:
-    """Return how many numbers share a scale; -1 where all of a channel do."""
-    group = _number(found, *names, default=_GROUP)
-    if group != -1 and group <= 0:
-        raise ValueError(f"{names[0]} is {group}, neither a size nor -1")
-    return group
-
-
-def _part(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = holder.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.capacity.limits import NODE, sizes
 from vllm_supervisor.domain.capacity.modules import LINEAR
-from vllm_supervisor.domain.capacity.precision import Precision, weights_only
+from vllm_supervisor.domain.capacity.precision import Precision
+from vllm_supervisor.domain.capacity.quantfields import weights_only
 from vllm_supervisor.domain.capacity.sizing import Ask, Gpus, Model, Sizing, size
 from vllm_supervisor.domain.capacity.weights import Layout
 from vllm_supervisor.domain.units import MIB
