@@ -272,8 +272,10 @@ def test_an_instance_is_looked_at_by_its_own_file(
 
 
 def test_a_file_named_beside_an_instance_wins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """`-c` says what is read; a name with a slash is none."""
+    """`-c` says what is read; a name with a slash is none; and by hand no instance is run on another file."""
     assert main(["check", "--instance", "small", "-c", str(tmp_path / "mine.yaml")]) == 2
     assert f"{tmp_path}/mine.yaml: cannot be read" in capsys.readouterr().err
+    assert main(["run", "--instance", "small"]) == 2
+    assert "`systemctl start vllm-supervisor@small`" in capsys.readouterr().err
     assert main(["check", "--instance", "../small"]) == 1
     assert "is not a name" in capsys.readouterr().err

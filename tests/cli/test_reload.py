@@ -241,7 +241,9 @@ def test_check_compares_the_daemons_own_file_there_and_another_here(
     daemon.statuses = [{**answered(live=["k"], dry_run=True), "config": {**CONFIG, "path": str(own)}}]
     for path in (own, other):
         assert main(["check", str(path), "--against-running"]) == 0
-        assert capsys.readouterr().out.endswith("would take effect at once: k\n")
+        out = capsys.readouterr().out
+        assert out.endswith("would take effect at once: k\n")
+        assert (f"compared with the daemon that runs on {own}:\n" in out) is (path == other)
     assert daemon.bodies[0] == {"dry_run": True}
     assert set(daemon.bodies[1]) == {"dry_run", "values"}
     assert "engine.vllm.api_key" in daemon.bodies[1]["values"]

@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         shown = {"ok": True, **asdict(plan), "warnings": warnings}
         _print(json.dumps(shown | ({"reload": reload} if args.against_running else {})))
     elif args.against_running:
+        if own is None:
+            _print(f"compared with the daemon that runs on {(answer.get('config') or {}).get('path')}:")
         _print(told(reload, answer, restart=False))
     return ExitCode.OK
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from vllm_supervisor.config.reading import Source
+from vllm_supervisor.errors import BadInputError
 
 DEFAULT_CONFIG = Path("/etc/vllm-supervisor/config.yaml")
 
@@ -16,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until it is told to end; return its exit status. Raises SupervisorError where it cannot begin."""
+    if args.instance:
+        remedy = f"`systemctl start vllm-supervisor@{args.instance}`, or `run -c FILE` with its own control.socket"
+        raise BadInputError(f"run --instance {args.instance}", "it is systemd that starts an instance", remedy)
     path = Path(args.config) if args.config else DEFAULT_CONFIG
     source = Source(path.absolute(), tuple(args.set), os.environ)
     reading = source.begin()
