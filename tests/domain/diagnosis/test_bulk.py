@@ -4,9 +4,12 @@ import random
 import time
 import tracemalloc
 
+import pytest
+
 from tests.domain.diagnosis.feeding import in_bulk, line_by_line
 from tests.domain.diagnosis.snippets import DEAD, ERR, FATAL, HEALTHY, NEW, SERVING, SNIPPETS
 from vllm_supervisor.domain.diagnosis import Diagnoser, Scanner
+from vllm_supervisor.domain.diagnosis.lines import MAX_LINE
 
 STATS = (
     "(APIServer pid=7) INFO 09-02 08:03:{:02} [loggers.py:271] Engine 000: Avg prompt throughput: 9.0 tokens/s, "
@@ -77,3 +80,15 @@ def test_both_ways_agree_on_any_mixture() -> None:
         else:
             log = "".join(chance.choices(logs, k=3))
         assert in_bulk(log, chunk=chance.choice((7, 64, 997))) == line_by_line(log), log
+
+
+@pytest.mark.parametrize("unit", ["x", " ", "1", "a b ", "A.", "/a", "Error: ", "'", "a:"])
+def test_no_pattern_goes_astray(unit: str) -> None:
+    """A line of one kind of characters, as long as is looked at: the time grows with the length, not with its square.
+
+    Milliseconds; a pattern that tries every end from every beginning takes seconds.
+    """
+    diagnoser = Diagnoser()
+    started = time.process_time()
+    diagnoser.feed(unit * (2 * MAX_LINE // len(unit)) + " Error: CUDA", 1)
+    assert time.process_time() - started < 0.6

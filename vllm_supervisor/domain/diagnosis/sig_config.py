@@ -131,7 +131,7 @@ CONFIG = (
         "tensor_parallel_divisibility",
         pattern(
             r"must be divisible by (?:the )?(?:tensor[ _]parallel|tp_size|TP size|tensor_model_parallel)|"
-            r"\d+ is not divisible by \d+|is not divisible by (?:weight quantization block|tensor parallel)|"
+            r"(?<!\d)\d{1,9} is not divisible by \d|is not divisible by (?:weight quantization block|tensor parallel)|"
             r"not divisible by weight quantization block|input size is not aligned with the quantized weight shape|"
             r"vocab(?:ulary)? size.{0,40}divisible|"
             r"(?:input_size_per_partition|output_size_per_partition|output_size).{0,80}not divisible"
@@ -222,7 +222,7 @@ CONFIG = (
     ),
     Signature(
         "import_error",
-        pattern(r"(?P<file>[^\s:'\"]+\.so[.\d]*): undefined symbol"),
+        pattern(r"(?<![^\s:'\"])(?P<file>[^\s:'\"]{1,400}\.so[.\d]{0,20}): undefined symbol"),
         "0.2 to 0.33: compiled against another torch",
         "{whose} {file} was built for another torch than the one that is installed: {mend}",
         start_only=True,

@@ -85,7 +85,7 @@ HUB = (
     ),
     Signature(
         "model_not_found",
-        pattern(r"(?P<revision>[^\s:]+) is not a valid git identifier"),
+        pattern(r"(?<!\S)(?P<revision>[^\s:]{1,200}) is not a valid git identifier"),
         "transformers, all versions",
         "the model has no branch, tag or commit {revision}: correct --revision (and --code-revision, "
         "--tokenizer-revision); the model's page lists them",
