@@ -128,6 +128,10 @@ CASES: dict[str, tuple[list[Callable[[Series], Series]], Mapping[str, object]]] 
     "one whose gauge came runs since then": (
         [look(5, figures(5, None)), look(10, figures(5, 1))], {"ranks": {"0": Rank(6, 11)}},
     ),
+    "one that has nothing but a gauge, and was not there": (
+        [look(5, STILL), look(10, EngineMetrics(counters={STEPS: 5}, gauges={RUNNING: 0, ("1", "running"): 2}))],
+        {"stepped_at": 0, "ranks": {"0": Rank(6, None), "1": Rank(11, 11)}},
+    ),
     # --- turned away
     "requests turned away since the look before": (
         [look(5, figures(rejections=3)), look(10, figures(rejections=4))], {"rejected": Pending(11, 11, FULL)},
@@ -175,6 +179,7 @@ CASES: dict[str, tuple[list[Callable[[Series], Series]], Mapping[str, object]]] 
     "fewer: one ended": ([load(5, 3), load(10, 2)], {"load": 2, "load_since": 6, "held_since": 11}),
     "our canary is not among them": ([ask(4), load(5, 3)], {"load": 2, "load_since": 6, "held_since": 6}),
     "nothing but our canary": ([ask(4), load(5, 1)], {"load": 0, "load_since": None, "held_since": 6}),
+    "and again": ([ask(4), load(5, 1), load(10, 1)], {"load": 0, "load_since": None, "held_since": 6}),
     "which it may not have counted yet": ([ask(4), load(5, 0)], {"load": 0, "load_since": None, "held_since": None}),
     "none": ([load(5, 0)], {"load": 0, "load_at": 5, "load_since": None, "held_since": None}),
     "none any more": ([load(5, 3), load(10, 0)], {"load": 0, "load_since": None, "held_since": None}),

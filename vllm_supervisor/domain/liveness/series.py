@@ -150,8 +150,7 @@ def loaded(series: Series, load: int | None, asked: float, now: float) -> Series
         return replace(series, load=None, load_at=None, load_since=None, held_since=None)
     ours = series.asked_at is not None
     others = max(0, load - ours)
-    before = -1 if series.load is None else series.load
-    held = series.held_since if others >= before and series.held_since is not None else now
+    held = series.held_since if series.held_since is not None and others >= (series.load or 0) else now
     return replace(
         series,
         load=others,
