@@ -105,6 +105,13 @@ def test_what_a_checkpoint_leaves_alone_is_16_bit(names: list[str], left: set[Pa
     assert whole - found.parts == left
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["mamba" * 200_000, "re:" + "(a|b)" * 60, "(" * 300, "a." * 150], ids=len)
+def test_a_hostile_name_takes_no_time(name: str) -> None:
+    """Names are matched, and a file may hold any."""
+    assert precision({"quantization_config": {"quant_method": "fp8", "ignored_layers": [name]}}).of(Part.MLP, 16) == 8
+
+
 EVERY = range(32)
 LLAMA = models.LLAMA_3_8B
 

@@ -47,6 +47,8 @@ _LAYER = re.compile(r"(?:^|.*[.*])(?:layers|blocks|h)\.(\d+)(?:\.|$)")
 _EXPERT = re.compile(r"experts\.\d+")
 _CHOICE = re.compile(r"\((?:\?:)?([\w.|]+)\)|\[([a-z]+)\](?![*+])")
 _MOST_CHOICES = 512
+_LONGEST, _MOST_NAMES = 400, 1 << 18
+"""No model has longer names of modules, nor more of them: a broken file must not make us match for ever."""
 _INSIDE = ("text_config", "llm_config")
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -65,7 +67,8 @@ def shares(names: Iterable[str], reach: Reach) -> dict[Part, float]:
     """Return the share of each part that `names` reach: one layer where a name has its number, else all."""
     layers, experts = reach.layers, reach.experts
     found: dict[Part, float] = defaultdict(float)
-    for name in dict.fromkeys(one for given in names for one in _expanded(given)):
+    every = (one for given in names if len(given) <= _LONGEST for one in _expanded(given))
+    for name in dict.fromkeys(islice(every, _MOST_NAMES)):
         if _ELSE.search(name):
             continue
         layer = _LAYER.match(name)
