@@ -1,6 +1,7 @@
 """The journal where there is no journalctl, or one that behaves badly; with a real journald it is tested elsewhere."""
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from vllm_supervisor.adapters.journal import Journal, JournalLog
 FOUND = "__CURSOR=c\n_STREAM_ID=abc\n\n"
 
 
-def journal(folder: Path, script: str) -> Journal:
+def journal(folder: Path, script: str, journald: str = "/nowhere") -> Journal:
     """Return a journal whose journalctl is this shell script."""
     program = folder / "journalctl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Journal({"PATH": f"{folder}:/usr/bin:/bin", "INVOCATION_ID": "1234"}, "me")
+    return Journal({"PATH": f"{folder}:/usr/bin:/bin", "INVOCATION_ID": "1234"}, "me", journald)
 
 
 def test_without_journalctl(tmp_path: Path) -> None:
@@ -66,7 +67,35 @@ async def test_what_a_journal_that_is_not_ours_says(tmp_path: Path, monkeypatch:
     log = JournalLog(closed, 1)
     assert await log.read() == []
     assert log.unread is not None
-    assert b"SupplementaryGroups=systemd-journal" in await closed.tail(10)
+    assert "SupplementaryGroups=systemd-journal" in (await closed.why_unread() or "")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("script", "readable"), [("echo found", True), ("exit 1", False)])
+async def test_what_we_write_comes_back_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, readable: bool
+) -> None:
+    """Before any engine: a line of ours is written once, and looked for; what is known is not asked again."""
+    monkeypatch.setattr(module, "_PROVES", 0.2)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
+        journald.bind(str(tmp_path / "journald"))
+        journald.settimeout(20)
+        found = journal(tmp_path, f'echo "$@" > {tmp_path}/asked; {script}', str(tmp_path / "journald"))
+        assert (await found.why_unread() is None) == readable
+        written = journald.recv(4096).decode()
+        assert (await found.why_unread() is None) == readable
+        journald.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            journald.recv(1)
+    line = written.splitlines()[0]
+    assert "instance me" in line
+    assert line in (tmp_path / "asked").read_text(), "the very line is looked for"
+
+
+@pytest.mark.asyncio
+async def test_a_journald_that_takes_nothing_proves_nothing(tmp_path: Path) -> None:
+    """Nobody knows then whether it can be read: it is not claimed that it cannot."""
+    assert await journal(tmp_path, "exit 1", str(tmp_path / "absent")).why_unread() is None
 
 
 @pytest.mark.asyncio

@@ -82,6 +82,7 @@ ok    attention-heads  not needed: tensor-parallel size 1
 ok    port             127.0.0.1 port PORT is free
 ok    exposure         127.0.0.1: only this host
 ok    folders          log, state, control socket, temporary files: writable by USER
+ok    journal          not used: vLLM's log is a file
 ok    vllm-port        VLLM_PORT is not set
 ok    vllm-use-v1      VLLM_USE_V1 is not set
 ok    tmpdir           /tmp
@@ -150,6 +151,7 @@ warn  revision         no --revision: a push to the model's repository changes w
 Files)
 ok    folders          log, state, control socket, temporary files, models, vLLM's cache, Triton's cache: writable by \
 USER
+ok    journal          not used: vLLM's log is a file
 ok    vllm-port        VLLM_PORT is not set
 warn  vllm-use-v1      VLLM_USE_V1=1 is a switch of older versions
                        -> remove VLLM_USE_V1 from engine.vllm.env and from the daemon's environment

@@ -8,6 +8,10 @@ class FakeLogs:
 
     def __init__(self, *lines: bytes) -> None:
         self.lines = list(lines)
+        self.unread: str | None = None
+
+    async def why_unread(self) -> str | None:
+        return self.unread
 
     async def tail(self, lines: int) -> bytes:
         return b"".join(self.lines[-lines:] if lines else [])

@@ -34,10 +34,11 @@ class Front:
     def __init__(self) -> None:
         self.recorder = Recorder(wall)
         self.house: House = build(spec=SPEC, more=(self.recorder,))
+        self.logs = FakeLogs(b"one\n", b"two\n", b"three\n")
         self.api = Api(
             self.house.supervisor,
             self.recorder,
-            FakeLogs(b"one\n", b"two\n", b"three\n"),
+            self.logs,
             lambda: b"vllm_supervisor_ready 1\n",
             self.reload,
         )
@@ -138,6 +139,15 @@ async def test_logs(front: Front) -> None:
     followed = await front.get("/v1/logs", tail="1", follow="1")
     assert not isinstance(followed.body, bytes)
     assert [part async for part in followed.body] == [b"three\n", b"appended\n"]
+
+
+@pytest.mark.parametrize("follow", ["0", "1"])
+async def test_a_log_that_cannot_be_read_is_refused(front: Front, follow: str) -> None:
+    """An empty answer would pass for an empty log, and a stream that ends for a daemon that ended."""
+    front.logs.unread = "not allowed; allow it"
+    response = await front.get("/v1/logs", follow=follow)
+    assert (response.status, code(response)) == (409, "log_not_read")
+    assert "not allowed; allow it" in body(response).decode()
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,21 @@ def test_a_journal_that_may_not_be_read_is_told(service: Container) -> None:
     status = service.status()
     assert "rests on the exit code alone" in status["log"]["detail"]
     assert "rests on the exit code alone" in service.run("vllm-supervisor status").stdout
-    assert "SupplementaryGroups=systemd-journal" in service.run("vllm-supervisor logs").stdout
+    for command in ("logs", "logs -f"):
+        asked = service.run(f"vllm-supervisor {command}", check=False)
+        assert (asked.returncode, asked.stdout) == (1, "")
+        assert "SupplementaryGroups=systemd-journal" in asked.stderr
     assert len(events(service, "log_not_read")) == 1
     metrics = service.run("curl -s http://127.0.0.1:9455/metrics").stdout
     assert 'vllm_supervisor_log_problems_total{problem="not_readable"} 1.0' in metrics
+
+
+def test_a_journal_that_may_not_be_read_is_told_before_any_end(service: Container) -> None:
+    """An engine that serves leaves nothing to examine: the status, its text and the doctor tell all the same."""
+    service.write("/etc/vllm-supervisor/config.yaml", JOURNAL)
+    service.run("systemctl start vllm-supervisor")
+    service.wait_ready()
+    eventually(lambda: not service.status()["log"]["readable"], what="the verdict on the log")
+    assert service.status()["last_exit"] is None
+    assert "rests on the exit code alone" in service.run("vllm-supervisor status").stdout
+    assert "may not read the journal" in service.run("vllm-supervisor doctor", check=False).stdout

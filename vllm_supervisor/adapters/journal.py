@@ -11,6 +11,7 @@ bounded time. One that follows ends when nobody reads its pipe any more, also af
 import os
 import select
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -34,6 +35,9 @@ _APPEARS = 10.0
 """Seconds after which a first line that cannot be found shows that we may not read."""
 _PAUSE, _LONGEST_PAUSE = 3.0, 2.0
 """How many times its own duration follows a look at a start, and seconds at most: each look is a process."""
+_PROVES = 3.0
+"""Seconds for a line of our own to come back from the journal, below those for which a client waits for an answer."""
+_JOURNALD = "/run/systemd/journal/socket"
 _LOOK = 500
 """Lines of one look. After as many the rest is skipped: a flood is not read, its end is."""
 _LOOK_SECONDS = 3.0
@@ -55,7 +59,7 @@ class Journal:
     Implements `api.LogReader` too: what all engines of this invocation of the service wrote, else all of this user's.
     """
 
-    def __init__(self, environ: Mapping[str, str], instance: str) -> None:
+    def __init__(self, environ: Mapping[str, str], instance: str, journald: str = _JOURNALD) -> None:
         self._program = shutil.which("journalctl", path=environ.get("PATH"))
         self._env = {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C"}
         self._instance = instance
@@ -63,7 +67,9 @@ class Journal:
         self._ours = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"_UID={os.geteuid()}"
         self._streams: dict[int, str] = {}
         """Generation -> its stream, of the last one."""
+        self._journald = journald
         self._may_read: bool | None = None
+        self._proving = anyio.Lock()
         self._expected = -1
 
     @property
@@ -81,6 +87,28 @@ class Journal:
         """Take note that its first line is not to be seen: then nothing can be read, until something is."""
         if generation == self._expected:
             self._may_read = False
+
+    async def why_unread(self) -> str | None:
+        """Say in words why nothing can be read, after an attempt where nobody knows yet; None where it can be."""
+        async with self._proving:
+            if self.unread is None and self._may_read is None:
+                await to_thread.run_sync(self._prove, abandon_on_cancel=True)
+        return self.unread
+
+    def _prove(self) -> None:
+        """Find out whether what this user writes into the journal comes back."""
+        text = f"[vllm-supervisor] instance {self._instance} looks whether it may read this ({os.getpid()})"
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.sendto(f"MESSAGE={text}\nSYSLOG_IDENTIFIER=vllm-supervisor\n".encode(), self._journald)
+        except OSError:
+            return
+        deadline = time.monotonic() + _PROVES
+        wanted = (f"_UID={os.geteuid()}", f"MESSAGE={text}")
+        while not (found := self._collect("-o", "cat", "-n", "1", *wanted)) and time.monotonic() < deadline:
+            time.sleep(_AGAIN)
+        if self._may_read is None:
+            self._may_read = bool(found)
 
     # --- one generation's part; blocking
 
@@ -142,8 +170,6 @@ class Journal:
 
     async def tail(self, lines: int) -> bytes:
         """Return the last `lines` lines, at most LIMIT bytes of them."""
-        if self.unread is not None:
-            return f"[vllm-supervisor: {self.unread}]\n".encode()
         return await to_thread.run_sync(self._tail, lines, abandon_on_cancel=True)
 
     def _tail(self, lines: int) -> bytes:
@@ -151,8 +177,6 @@ class Journal:
 
     async def follow(self, lines: int) -> AsyncGenerator[bytes, None]:
         """Yield the last `lines` lines and what comes. A reader that is slow holds up journalctl, and nobody else."""
-        if self.unread is not None:
-            yield f"[vllm-supervisor: {self.unread}]\n".encode()
         if self._program is None:
             return
         # Without --merge it would show this boot's lines only, and a container's service sees another boot's id.

@@ -29,7 +29,7 @@ from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.errors import ConfigError, ExitCode, Problem, SupervisorError
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api, LogReader
-from vllm_supervisor.runtime.facts import Configured
+from vllm_supervisor.runtime.facts import Configured, LogUnread, unread
 from vllm_supervisor.runtime.headline import Headline
 from vllm_supervisor.runtime.outfit import Outfit
 from vllm_supervisor.runtime.readiness import EndingNotice, ReadinessNotice
@@ -98,6 +98,10 @@ class CurrentLog:
     def __init__(self, current: Callable[[], LogReader]) -> None:
         self._current = current
 
+    async def why_unread(self) -> str | None:
+        """Say why the log cannot be read; None where it can be."""
+        return await self._current().why_unread()
+
     async def tail(self, lines: int) -> bytes:
         """Return the last `lines` lines."""
         return await self._current().tail(lines)
@@ -154,7 +158,7 @@ class Daemon:
                 await group.start(serve, [self._metrics], api.public)
             group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
-            group.start_soon(self._keep_log_small, supervisor)
+            group.start_soon(self._keep_log, supervisor)
             self._announce()
         self._logger.info("ended", status=self._status)
         return self._status
@@ -198,17 +202,25 @@ class Daemon:
         self._told_ready |= self._notifier.ready(status)
         return self._told_ready
 
-    async def _keep_log_small(self, supervisor: Supervisor) -> None:
-        """Rotate the log that the engine writes to, wherever that is by now."""
+    async def _keep_log(self, supervisor: Supervisor) -> None:
+        """Rotate the log that the engine writes to, wherever that is by now, and tell whether it can be read."""
         while True:
             kit, refitted = self._kit, self._refitted
             async with anyio.create_task_group() as group:
+                group.start_soon(self._tell_unread, kit.log_reader, supervisor)
                 if kit.plan.launch.log_file != JOURNAL:
                     group.start_soon(
                         rotation.keep, kit.rotation, lambda: supervisor.state.leader_alive, supervisor.post
                     )
                 await refitted.wait()
                 group.cancel_scope.cancel()
+
+    async def _tell_unread(self, log: LogReader, supervisor: Supervisor) -> None:
+        """Tell at once, and not at the end of the first engine, that nobody will know its cause."""
+        with told("log", supervisor.post):
+            why = await log.why_unread()
+            for item in (LogUnread(None),) if why is None else unread(why):
+                supervisor.post(item)
 
     def _compose(self) -> tuple[Supervisor, Api]:
         plan = self._plan

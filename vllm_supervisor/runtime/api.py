@@ -27,6 +27,10 @@ MAX_CONCURRENCY = 1e6
 class LogReader(Protocol):
     """Reads vLLM's log for `GET /v1/logs`."""
 
+    async def why_unread(self) -> str | None:
+        """Say why the log cannot be read, "why; what to do"; None where it can be, or is not there yet."""
+        ...
+
     async def tail(self, lines: int) -> bytes:
         """Return the last `lines` lines; empty when there is no log yet."""
         ...
@@ -134,8 +138,11 @@ class Api:
         text = request.query.get("tail", "100")
         if not (text.isascii() and text.isdigit()) or len(text) > len(str(MAX_TAIL)) or int(text) > MAX_TAIL:
             raise BadRequestError(f"tail={text[:40]!r} is not a number of lines from 0 to {MAX_TAIL}")
-        lines = int(text)
-        if _flag(request, "follow"):
+        lines, follows = int(text), _flag(request, "follow")
+        why = await self._logs.why_unread()
+        if why is not None:
+            return error(409, "log_not_read", why)
+        if follows:
             return Response(200, self._logs.follow(lines), PLAIN)
         return Response(200, await self._logs.tail(lines), PLAIN)
 

@@ -67,10 +67,9 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class LogUnread:
-    """The engine's log cannot be read; `why` in words for the operator."""
+    """The engines' log cannot be read; `why` in words for the operator, None where it can be."""
 
-    generation: int
-    why: str
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,10 @@ class Configured:
 Fact = Described | Looked | StartProgressed | StartMoved | Printed | LogUnread | Examined | Watched
 
 
-def unread(generation: int, why: str) -> tuple[LogUnread, Note]:
+def unread(why: str) -> tuple[LogUnread, Note]:
     """Return what is to be posted of a log that cannot be read: for the status, and for everybody."""
     fields = {"problem": LogProblem.NOT_READABLE.value, "detail": why}
-    return LogUnread(generation, why), Note(LOG_NOT_READ, Level.WARNING, fields)
+    return LogUnread(why), Note(LOG_NOT_READ, Level.WARNING, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Facts:
     moved: StartMoved | None = None
     figures: StartupFigures | None = None
     log_unread: str | None = None
-    """Why the engine's log cannot be read. What has once been found so stays so: it takes another daemon."""
+    """Why the engines' log cannot be read. What has once been found so stays so until another log is configured."""
     described: Described | None = None
     metrics: EngineMetrics | None = None
     watched: Watched | None = None

@@ -180,7 +180,7 @@ class PostMortem:
             diagnosis = with_what_was_seen(without_us(diagnosis, ending), ending, several=self._several(engine))
             unread_why = self._tools.log.unread
         if self._tools.log.unread is not None and not self._told_unread:
-            for item in unread(engine.generation, self._tools.log.unread):
+            for item in unread(self._tools.log.unread):
                 post(item)
         if diagnosis is not None and diagnosis.cls == COMPILE_FAILURE:
             with told("compile cache", post), anyio.move_on_after(DIAGNOSIS_LIMIT):

@@ -213,7 +213,7 @@ class StartWatch:
             lines = await start.log.read()
         if start.log.unread is not None and not self._told_unread:
             self._told_unread = True
-            for item in unread(start.generation, start.log.unread):
+            for item in unread(start.log.unread):
                 start.post(item)
         for line in lines or ():
             start.last_line = line if line.strip() else start.last_line

@@ -238,12 +238,13 @@ class Supervisor:
                 | known.StartProgressed()
                 | known.StartMoved()
                 | known.Printed()
-                | known.LogUnread()
                 | known.Examined()
                 | known.Watched()
             ):
                 if item.generation == self._state.generation:
                     self._facts = known.learn_fact(self._facts, item)
+            case known.LogUnread():
+                self._facts = known.learn_fact(self._facts, item)
             case known.Configured():
                 self._facts = replace(self._facts, config=item)
             case Pulse():

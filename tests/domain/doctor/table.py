@@ -241,6 +241,9 @@ HOSTS = [
     Row("exposure", "ok", "with a key", {"wanted": {"host": "0.0.0.0", "has_key": True}}),
     Row("exposure", "warn", "anyone can use it", {"wanted": {"host": "0.0.0.0"}}, "engine.vllm.api_key"),
     Row("exposure", "warn", "on 10.1.2.3 without", {"wanted": {"host": "10.1.2.3"}}, "127.0.0.1"),
+    Row("journal", "ok", "a file", {}),
+    Row("journal", "ok", "may read it", {"host": {"journal": True}}),
+    Row("journal", "warn", "may not read the journal", {"host": {"journal": False}}, "SupplementaryGroups="),
     Row("folders", "ok", "log, vLLM's cache: writable by vllm", {}),
     Row(
         "folders",

@@ -73,6 +73,7 @@ def collect(loaded: Loaded, around: Surroundings) -> Facts:
             socket_folder=_socket_folder(spec.env),
             limits=around.service.limits,
             clock=Clock(time.time(), _written(loaded.path), clock_synchronized()),
+            journal=around.service.may_read_journal() if spec.log_file == JOURNAL else None,
         ),
     )
 

@@ -1,12 +1,13 @@
 """With whose eyes to look: those of the installed service, or of whoever runs the doctor."""
 
+import grp
 import os
 import pwd
 import re
 import resource
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,21 @@ _MADE = {
     "RuntimeDirectory": ("RUNTIME_DIRECTORY", "/run"),
 }
 """Folders that systemd makes when the service starts, and the variables that name them."""
-_ASKED = ("LoadState", "User", "Environment", "LimitNOFILE", "LimitMEMLOCK", "LimitNPROC", "PrivateTmp", *_MADE)
+_ASKED = (
+    "LoadState",
+    "User",
+    "SupplementaryGroups",
+    "Environment",
+    "LimitNOFILE",
+    "LimitMEMLOCK",
+    "LimitNPROC",
+    "PrivateTmp",
+    *_MADE,
+)
+_JOURNAL_GROUPS = frozenset({"systemd-journal", "adm", "wheel"})
+"""Who may read the whole journal (journalctl(1))."""
+_SYSTEM_UIDS = 1000
+"""Below them, what a user writes goes to the system's journal (systemd's default); from there on, to the user's own."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CREDENTIAL = re.compile(r"^LoadCredential=([^:\s]+):(/[^%\s]*)$", re.MULTILINE)
 _WRITE = 'test -d "$1" && test -w "$1" && test -x "$1"'
@@ -40,6 +55,8 @@ class Service:
     made: tuple[Path, ...] = ()
     credentials: Mapping[str, Path] = field(default_factory=dict)
     """Name -> file, for what `LoadCredential=` hands over when the service starts."""
+    groups: frozenset[str] = frozenset()
+    """The groups that its processes are in."""
 
     def why_not_writable(self, folder: Path) -> str | None:
         """Say why the user cannot write into `folder`, or make it; None where that is possible. Makes nothing."""
@@ -53,6 +70,10 @@ class Service:
     def may_use(self, path: Path) -> bool:
         """Say whether the user may enter the folder, or read and execute the program, at `path`."""
         return self._may(_USE, path)
+
+    def may_read_journal(self) -> bool:
+        """Say whether the user may read back what it writes to the journal, by who is meant to be able to."""
+        return self.uid == 0 or self.uid >= _SYSTEM_UIDS or bool(self.groups & _JOURNAL_GROUPS)
 
     def _may(self, test: str, path: Path) -> bool:
         shell = shutil.which("sh") or "/bin/sh"
@@ -72,7 +93,7 @@ def here(environ: Mapping[str, str]) -> Service:
         _limit(resource.RLIMIT_MEMLOCK),
         _limit(resource.RLIMIT_NPROC),
     )
-    return Service(name, uid, environ, limits)
+    return Service(name, uid, environ, limits, groups=_names(os.getgroups()))
 
 
 def _limit(kind: int) -> int | None:
@@ -116,7 +137,14 @@ def unit(name: str, environ: Mapping[str, str]) -> Service | None:
         limits=limits,
         made=tuple(Path(folder) for folder in made.values()),
         credentials={name: Path(path) for name, path in credentials.items()},
+        groups=_names(os.getgrouplist(account.pw_name, account.pw_gid))
+        | {*shown.get("SupplementaryGroups", "").split()},
     )
+
+
+def _names(gids: Iterable[int]) -> frozenset[str]:
+    known = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
+    return frozenset(known[gid] for gid in gids if gid in known)
 
 
 def _first(shown: Mapping[str, str], key: str) -> str:

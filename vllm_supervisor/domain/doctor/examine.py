@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     model.revision,
     model.disk,
     host.folders,
+    host.journal,
     host.limits,
     host.vllm_port,
     install.use_v1,

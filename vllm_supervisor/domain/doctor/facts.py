@@ -204,6 +204,8 @@ class Host:
     """Where vLLM puts its own Unix sockets: `VLLM_RPC_BASE_PATH`, else the folder for temporary files."""
     limits: Limits
     clock: Clock
+    journal: bool | None = None
+    """Whether the user may read what it writes to the journal; None where the log is a file."""
 
 
 @dataclass(frozen=True, slots=True)

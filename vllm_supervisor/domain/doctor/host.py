@@ -79,6 +79,19 @@ def folders(facts: Facts) -> Iterator[Finding]:
         yield ok("folders", f"{', '.join(folder.use for folder in host.folders)}: writable by {host.user}")
 
 
+def journal(facts: Facts) -> Iterator[Finding]:
+    """Say whether the engine's log can be read back where it goes to the journal."""
+    name, user = "journal", facts.host.user
+    if facts.host.journal is None:
+        yield ok(name, "not used: vLLM's log is a file")
+    elif facts.host.journal:
+        yield ok(name, f"{user} may read it")
+    else:
+        why = f"{user} may not read the journal: no phases, no `logs`, and causes by the exit code alone"
+        remedy = "give the service SupplementaryGroups=systemd-journal, or set engine.vllm.log_file to a file"
+        yield warn(name, why, remedy)
+
+
 def limits(facts: Facts) -> Iterator[Finding]:
     """Say whether the limits of the service's processes let vLLM work."""
     found = facts.host.limits
