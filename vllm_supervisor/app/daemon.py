@@ -219,6 +219,8 @@ class Daemon:
         """Tell at once, and not at the end of the first engine, that nobody will know its cause."""
         with told("log", supervisor.post):
             why = await log.why_unread()
+            if why is not None and supervisor.facts.log_unread == why:
+                return  # the end of an engine was faster
             for item in (LogUnread(None),) if why is None else unread(why):
                 supervisor.post(item)
 
