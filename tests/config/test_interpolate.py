@@ -71,13 +71,15 @@ def test_credentials_are_files_less_one_newline(tmp_path: Path) -> None:
     assert credentials({"CREDENTIALS_DIRECTORY": str(tmp_path)})("key") == "secret\n"
 
 
-@pytest.mark.parametrize("name", ["absent", "../key", "", ".", "..", "a\0b", "bin"])
+@pytest.mark.parametrize("name", ["absent", "../key", "", ".", "..", "a\0b", "bin", "empty", "blank"])
 def test_a_credential_that_cannot_be_had_says_why(tmp_path: Path, name: str) -> None:
-    """Missing, outside the directory, or not text: a reason, not a traceback."""
+    """Missing, outside the directory, empty, or not text: a reason, not a traceback."""
     (tmp_path / "key").write_text("outside")
     inside = tmp_path / "credentials"
     inside.mkdir()
     (inside / "bin").write_bytes(b"\xff")
+    (inside / "empty").touch()
+    (inside / "blank").write_text(" \n")
     with pytest.raises(LookupError):
         credentials({"CREDENTIALS_DIRECTORY": str(inside)})(name)
 

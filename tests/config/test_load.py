@@ -269,6 +269,11 @@ BAD = [
         id="a key that no header carries",
     ),
     pytest.param(
+        vllm('env: {HF_TOKEN: "hf_one\\nhf_two"}'),
+        "FILE:4: engine.vllm.env: HF_TOKEN holds a line break; give one line: a file of a key may have more of them",
+        id="a token of two lines",
+    ),
+    pytest.param(
         vllm("api_key:"),
         "FILE:4: engine.vllm.api_key: is empty; write NONE for an engine without a key",
         id="an empty key is not NONE",
@@ -571,3 +576,18 @@ def test_aliases_cannot_ask_for_more_memory_than_there_is(refused: Refused) -> N
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     (line,) = [told for told in refused("\n".join(lines)) if "values" in told]
     assert line.endswith("has more than 20000 values; write it out flat, without aliases")
+
+
+@pytest.mark.parametrize("word", ["NONE", "none", "None"])
+def test_no_key_in_any_case(word: str, tmp_path: Path) -> None:
+    """A key called `none` would be demanded of every client, by somebody who wanted none."""
+    file = tmp_path / "config.yaml"
+    file.write_text(vllm(f"api_key: {word}"))
+    assert load(file, environ={}).settings.engine.vllm.api_key is None
+
+
+def test_a_key_in_pem_has_lines(tmp_path: Path) -> None:
+    """Not every secret goes into a header."""
+    file = tmp_path / "config.yaml"
+    file.write_text(vllm('env: {SIGNING_KEY: "-----BEGIN PRIVATE KEY-----\\nabc\\n"}'))
+    assert "\n" in load(file, environ={}).settings.engine.vllm.env["SIGNING_KEY"]

@@ -35,10 +35,14 @@ def reading(text: str, config: str = "") -> VllmArgs:
         "--ssl-cert-reqs 2",
         "--ssl_cert_reqs=2",
         "--config c.yaml",
+        "--tensor-parallel-size banana",
+        "-tp=0",
+        "-pp -1",
+        "--data_parallel_size",
     ],
 )
 def test_flags_that_are_refused(text: str) -> None:
-    """What the supervisor sets itself, and what it cannot supervise, is refused in every spelling."""
+    """What the supervisor sets itself, what it cannot supervise, and what is no number of GPUs, in every spelling."""
     (remark,) = reading(f"--seed 7 {text}", config="port: 1").remarks
     assert remark.fatal
     assert remark.index == 2
@@ -54,6 +58,7 @@ def test_flags_that_are_refused(text: str) -> None:
         "--model-impl vllm",
         "--ssl-cert-reqs 1",
         "--max-model-len -1",
+        "-tp 2 -pp=1 -x 0",
         "--chat-template '--port {{ x }}'",
         "-- --port 1",
         "--no-headless",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from dataclasses import replace
@@ -238,6 +239,20 @@ def test_second_daemon_is_refused_and_touches_nothing(lab: Lab) -> None:
         first.die()
         os.kill(first.leader, signal.SIGKILL)
         lock_state_dir(lab.state_dir).release()
+
+
+def test_a_full_disk_keeps_no_lock_from_being_held(lab: Lab) -> None:
+    """The pid in it is for a message only: a service whose disk is full starts again all the same."""
+    lock_state_dir(lab.state_dir).release()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        with lock_state_dir(lab.state_dir), pytest.raises(AlreadyRunningError):
+            lock_state_dir(lab.state_dir)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, heard)
 
 
 def test_lock_is_not_inherited_by_the_engine(lab: Lab) -> None:

@@ -22,9 +22,11 @@ from vllm_supervisor.config.scalars import (
     refuse,
     refuse_shown,
 )
+from vllm_supervisor.domain.secret import is_secret_name
 from vllm_supervisor.domain.spec import MARKER
 
 DEFAULT_LOG_FILE = "~/.microdc/vllm.log"
+_PEM = "-----BEGIN "
 
 
 def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,11 +48,14 @@ def _http_path(value: str) -> str:
 
 
 def _environment(value: dict[str, str]) -> dict[str, str]:
-    for name in value:
+    for name, text in value.items():
         if not name or "=" in name or "\0" in name:
             refuse(f"{name!r} cannot be the name of an environment variable", "use letters, digits and underscores")
         if name == MARKER:
             refuse(f"{name} is how we find the engine's processes", "remove it")
+        # An HTTP header cannot carry it, and the Hub's refusal would not say so. Keys in PEM do have lines.
+        if is_secret_name(name) and len(text.splitlines()) > 1 and not text.startswith(_PEM):
+            refuse(f"{name} holds a line break", "give one line: a file of a key may have more of them")
     return value
 
 

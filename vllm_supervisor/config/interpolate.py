@@ -117,10 +117,13 @@ def credentials(environ: Mapping[str, str]) -> Credentials:
         if not name or "/" in name or name in {".", ".."} or "\0" in name:
             raise LookupError("is not the name of a credential")
         try:
-            return Path(directory, name).read_text(encoding="utf-8").removesuffix("\n")
+            secret = Path(directory, name).read_text(encoding="utf-8").removesuffix("\n")
         except UnicodeDecodeError:
             raise LookupError("the credential is not UTF-8") from None
         except OSError as error:
             raise LookupError(f"the credential cannot be read: {error.strerror}") from None
+        if not secret.strip():
+            raise LookupError("the credential is empty")
+        return secret
 
     return read

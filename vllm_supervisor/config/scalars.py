@@ -106,7 +106,7 @@ def _key(value: object) -> SecretStr | None:
     if value is None or value == "":
         refuse("is empty", "write NONE for an engine without a key")
     text = text_of(value)
-    if text == "NONE":
+    if text.upper() == "NONE":
         return None
     if not text.isascii() or not text.isprintable() or " " in text:
         refuse("holds a character that an HTTP header cannot carry", "use printable ASCII without spaces")

@@ -40,6 +40,15 @@ _WATCHED = (
     "ssl-cert-reqs",
     "ssl-certfile",
 )
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-q": "--quantization",
+    "-n": "--nnodes",
+}
+"""vLLM's short flags (engine/arg_utils.py, 0.32) for what is looked at."""
+_SIZES = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 _MIN_ABBREVIATION = 3
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CERT_REQUIRED = "2"
@@ -121,21 +130,22 @@ def _merged(args: Sequence[str], read_config: ReadConfig) -> tuple[list[Flag], l
 
 
 def flags(args: Sequence[str]) -> Iterator[Flag]:
-    """Yield the long flags, each with the values that follow it."""
+    """Yield the long flags, each with the values that follow it; some short ones by their long names."""
     at = 0
     while at < len(args):
         arg, index = args[at], at
         at += 1
         if arg == "--":
             return
-        if not arg.startswith("--"):
+        name, equals, value = arg.partition("=")
+        name = _SHORT.get(name, name)
+        if not name.startswith("--"):
             continue
-        name, equals, value = arg[2:].partition("=")
         values = [value] if equals else []
         while not equals and at < len(args) and (not args[at].startswith("-") or _NEGATIVE.fullmatch(args[at])):
             values.append(args[at])
             at += 1
-        yield Flag(_full_name(name), tuple(values), index)
+        yield Flag(_full_name(name[2:]), tuple(values), index)
 
 
 def _full_name(name: str) -> str:
@@ -177,6 +187,16 @@ def _refusals(flag: Flag) -> Iterator[Remark]:
     elif flag.name == "ssl-cert-reqs" and flag.first == _CERT_REQUIRED:
         why = f"{flag} 2 is not supported: the probes have no client certificate"
         yield Remark(flag.index, why, "use 0 or 1, or put a proxy that asks for certificates in front")
+    elif flag.name in _SIZES and not _is_size(flag.first):
+        given = repr(flag.first[:40]) if flag.values else "nothing"
+        yield Remark(flag.index, f"{flag} is given {given}, not a number of GPUs", "give 1 or more")
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return int(text) > 0
+    except ValueError:
+        return False
 
 
 def _warnings(given: Sequence[Flag], grace: float) -> Iterator[Remark]:

@@ -7,14 +7,6 @@ from vllm_supervisor.config import vllm_args, yamlfile
 from vllm_supervisor.config.engine import VllmSettings
 from vllm_supervisor.domain.doctor.facts import Wanted
 
-_SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-q": "--quantization",
-    "-n": "--nnodes",
-}
-"""vLLM's short flags (engine/arg_utils.py, 0.32) for what is looked at here."""
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 """What huggingface_hub takes for true."""
 
@@ -25,7 +17,7 @@ Flags = Mapping[str, str]
 def flags(vllm: VllmSettings) -> Flags:
     """Return vLLM's flags as they hold, in all their spellings, those of a `--config` file included."""
     base = Path(vllm.cwd or ".")
-    found = vllm_args.effective(list(_long(vllm.extra_args)), lambda name: yamlfile.read(base / name))
+    found = vllm_args.effective(vllm.extra_args, lambda name: yamlfile.read(base / name))
     return {name: flag.first for name, flag in found.items()}
 
 
@@ -55,17 +47,8 @@ def wanted(vllm: VllmSettings, given: Flags, env: Mapping[str, str]) -> Wanted:
 
 def utilization(command: Sequence[str]) -> float | None:
     """Return the `--gpu-memory-utilization` in a command line of vLLM; its `--config` file is not read."""
-    last = {flag.name: flag.first for flag in vllm_args.flags(list(_long(command)))}
+    last = {flag.name: flag.first for flag in vllm_args.flags(command)}
     return _number(last.get("gpu-memory-utilization"))
-
-
-def _long(args: Sequence[str]) -> list[str]:
-    """Write the short flags out."""
-    words = []
-    for arg in args:
-        name, equals, value = arg.partition("=")
-        words.append(f"{_SHORT[name]}{equals}{value}" if name in _SHORT else arg)
-    return words
 
 
 def _local_data(given: Flags) -> int:

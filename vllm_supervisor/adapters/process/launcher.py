@@ -56,7 +56,9 @@ class EngineLauncher:
             self.instance = self._records.instance()
             """The name of this instance, made up once for ever."""
         except OSError as exc:
-            raise SupervisorError(f"state directory {state_dir}", str(exc), "make room, or make it writable") from exc
+            raise SupervisorError(
+                f"state directory {state_dir}", (exc.strerror or str(exc)).lower(), "make room, or make it writable"
+            ) from exc
         self._outlet = Outlet(spec.log_file, self.instance, rotate)
         self._own = os.getpid()
         self._folders = RpcFolders(self.instance)

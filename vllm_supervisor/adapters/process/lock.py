@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -52,6 +53,7 @@ def lock_state_dir(state_dir: Path) -> StateLock:
         what, why = f"state directory {state_dir}", f"in use by {who}"
         raise AlreadyRunningError(what, why, "stop that daemon, or set another state_dir") from exc
     # The pid is for the message only: the lock is what counts, and it cannot be left behind by a crash.
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # nor does a full disk keep a service down for it
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return StateLock(fd)
