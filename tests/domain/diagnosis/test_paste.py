@@ -74,6 +74,8 @@ def test_the_end_of_a_line_without_end(size: int, ends: str) -> None:
     found = diagnoser.verdict()
     assert found is not None
     assert (found.cls, found.line) == ("kv_cache_too_small", 1)
+    assert found.evidence is not None
+    assert found.evidence.endswith(" ValueError: No available memory for the cache blocks.")
 
 
 def test_the_end_of_a_long_prompt_is_a_users() -> None:

@@ -200,12 +200,18 @@ def test_the_kubelets_word_is_taken_however_deep_it_is_indented() -> None:
     assert line_by_line(NEW + SERVING + described.replace("OOMKilled", "Completed")) is None
 
 
-def test_evidence_ends_with_a_word() -> None:
-    """A long line is cut between words, and says so."""
-    evidence = found(
-        OLD + "ValueError: unknown quantization " + "letters " * 100 + "OSError: [Errno 98] Address already in use\n"
-    ).evidence
+def test_evidence_begins_and_ends_with_a_word() -> None:
+    """A long line is cut between words, and says so; what was found in it is in what is left."""
+    cause, letters = "OSError: [Errno 98] Address already in use", "letters " * 100
+    evidence = found(f"{OLD}{cause} {letters}\n").evidence
     assert evidence is not None
+    assert evidence.startswith(cause)
+    assert evidence.endswith("letters …")
+    assert len(evidence) <= 402
+    evidence = found(f"{OLD}ValueError: unknown quantization {letters}{cause} {letters}\n").evidence
+    assert evidence is not None
+    assert evidence.startswith("… letters ")
+    assert "Address already in use letters" in evidence
     assert evidence.endswith("letters …")
     assert len(evidence) <= 402
 

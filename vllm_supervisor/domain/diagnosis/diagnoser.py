@@ -15,6 +15,8 @@ from vllm_supervisor.domain.diagnosis.tracebacks import Raised, Tracebacks
 
 MAX_EVIDENCE = 400
 """Characters of an evidence line that are kept."""
+_BEFORE = 40
+"""Characters of a long line that are quoted before what was found in it."""
 MAX_SHAPES = 8192
 _SHAPE = 600
 """Bytes of a line that tell its shape."""
@@ -37,6 +39,13 @@ _PORT = re.compile(r"args: .*\bport['\"]?[=:] ?(\d{2,5})\b")
 _LINE_END = 4096
 """Bytes of the end of an overlong line that are looked at."""
 _ALL = range(len(SIGNATURES))
+
+
+def _quoted(body: str, place: int) -> str:
+    """Return what is kept of a line: its beginning, unless what was found stands far behind that."""
+    if place > MAX_EVIDENCE:
+        body = f"… {body[body.find(' ', place - _BEFORE, place) + 1 or place :]}"
+    return shortened(body.strip(), MAX_EVIDENCE)
 
 
 def _may_end_otherwise(raw: bytes) -> bool:
@@ -210,7 +219,7 @@ class Diagnoser:
             signature,
             order,
             self._number,
-            shortened(body.strip(), MAX_EVIDENCE),
+            _quoted(body, 0 if found is None else found.start()),
             groups,
             kind,
             late,
