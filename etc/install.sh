@@ -191,6 +191,7 @@ uninstall_all() {
             systemctl stop "$unit" 2>/dev/null || true
         done
         systemctl reset-failed 'vllm-supervisor*' 2>/dev/null || true
+        rm -rf /run/vllm-supervisor
         for link in /etc/systemd/system/*.wants/vllm-supervisor.service /etc/systemd/system/*.wants/vllm-supervisor.socket \
             /etc/systemd/system/*.wants/vllm-supervisor@*.service; do
             [ ! -L "$link" ] || rm -f "$link"
@@ -208,7 +209,7 @@ uninstall_all() {
     if [ -n "$PURGE" ] && [ "$PURGE" != 0 ]; then
         purge
     else
-        say "removed; $config and what the service wrote are kept: PURGE=1 removes them too"
+        say "removed; kept are $config, drop-ins, /opt/vllm-supervisor and what the service wrote: PURGE=1 removes them too"
     fi
     ! booted || systemctl daemon-reload
 }

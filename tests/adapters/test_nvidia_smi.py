@@ -45,6 +45,14 @@ def answering(rows: str, header: str, *, knows_capability: bool = True) -> Calla
         ),
         ("X, 580.1, [N/A]\n", "", Host((Card("X", None),), "580.1", None)),
         ("No devices were found\n", "", Host()),
+        (
+            "\x1b]0;H100\a, [N/A], 9.0\nX, 580.1, 9.0\n",
+            "",
+            Host((Card("]0;H100", (9, 0)), Card("X", (9, 0))), "580.1", None),
+        ),
+        ("X, [N/A], 9.0\n", LATER, Host((Card("X", (9, 0)),), "of unknown version", (13, 2))),
+        ("X, [N/A], 9.0\n", "", Host(trouble="nvidia-smi does not tell the version of its driver, but [N/A]")),
+        ("\x1b[2J\ufffd,\x00z\n", "", Host(trouble="nvidia-smi prints no list of GPUs: '[2J , z'")),
         ("", "", Host()),
     ],
 )
@@ -69,8 +77,10 @@ def test_a_driver_too_old_for_the_capability() -> None:
             "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate",
         ),
         (subprocess.CalledProcessError(9, "x"), "nvidia-smi says: status 9"),
-        (subprocess.TimeoutExpired("nvidia-smi", 60), "nvidia-smi cannot be asked: Command 'nvidia-smi' timed out"),
-        (PermissionError(13, "Permission denied"), "nvidia-smi cannot be asked: [Errno 13] Permission denied"),
+        (subprocess.CalledProcessError(9, "x", "\x1b[2J\ufffd\0junk"), "nvidia-smi says: [2J junk"),
+        (subprocess.TimeoutExpired("nvidia-smi", 60), "nvidia-smi did not answer within 60 s"),
+        (PermissionError(13, "Permission denied"), "nvidia-smi cannot be asked: permission denied"),
+        (OSError(8, "Exec format error"), "nvidia-smi cannot be asked: exec format error"),
     ],
 )
 def test_it_cannot_be_asked(error: Exception, trouble: str) -> None:

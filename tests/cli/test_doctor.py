@@ -98,6 +98,19 @@ def user() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
+def test_no_program(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int
+) -> None:
+    """Rights to execute are not enough: a download that went wrong has them too."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    broken = tmp_path / "vllm"
+    broken.write_bytes(b"\x93\x00<html>")
+    broken.chmod(0o755)
+    sets = ["--set", f"engine.vllm.port={port}", "--set", f"engine.vllm.launcher=[{broken}, serve]"]
+    main(["doctor", "-c", str(DEMO), *sets])
+    assert f"warn  launcher         {broken} begins neither with #!" in capsys.readouterr().out
+
+
 def test_the_simulator(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int
 ) -> None:

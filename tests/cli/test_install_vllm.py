@@ -251,6 +251,15 @@ def test_dry_run(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr()
 
 
+def test_dry_run_where_nothing_can_be_made(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody but the kernel makes files in /proc, whatever root's rights say: it is told before anything is built."""
+    assert main(["install-vllm", "--into", "/proc/x", "--dry-run"]) == 1
+    error = error_of(capsys)
+    assert "/proc/x.builds cannot be written: " in error
+    assert "another --into" in error
+    assert lab.calls() == []
+
+
 def test_pip_args_win(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """No build is chosen, an old driver stops nothing and is only warned of; a password is not shown."""
     lab.card("575.57.08", "12.9")

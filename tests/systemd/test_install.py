@@ -74,7 +74,7 @@ def test_install_twice_serve_uninstall_twice_purge(bare: Container) -> None:
     assert "not-found" in bare.show("LoadState")
     assert bare.run("command -v vllm-supervisor", check=False).returncode != 0
     kept = files_of_ours(bare) - before
-    assert kept == {*WRITTEN.split(), "/var/cache/vllm-supervisor", "/run/vllm-supervisor"}
+    assert kept == {*WRITTEN.split(), "/var/cache/vllm-supervisor"}
     assert "startup complete" in bare.run("cat /var/log/vllm-supervisor/vllm.log").stdout
     bare.run(f"make -s -C {TREE} uninstall")
 

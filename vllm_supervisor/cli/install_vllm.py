@@ -15,6 +15,7 @@ from types import FrameType
 
 from vllm_supervisor.adapters.nvidia_smi import look
 from vllm_supervisor.adapters.vllmenv import Attempt, Installer, Place, build, find_installer
+from vllm_supervisor.config.paths import why_not_writable
 from vllm_supervisor.domain.torchcheck import cuda_major, no_driver
 from vllm_supervisor.domain.torchchoice import Choice, Host, Refusal, choose, cuda_of_driver, is_version
 from vllm_supervisor.errors import ExitCode, SupervisorError
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         remedy = f"install uv, or say in {_PIP_ARGS} where pip finds it (--extra-index-url ...); nothing was changed"
         raise SupervisorError("install-vllm", why, remedy)
     if args.dry_run:
+        _demand_writable(place)
         _print(_plan(host, choice, installer, place, pip_args), as_json=args.json)
         return ExitCode.OK
     for reason in choice.reasons:
@@ -70,6 +72,13 @@ def run(args: argparse.Namespace) -> int:
     _warn_of_driver(host, made)
     _print(_result(made, place), as_json=args.json)
     return ExitCode.OK
+
+
+def _demand_writable(place: Place) -> None:
+    why = why_not_writable(place.builds / "lock")
+    if why is not None:
+        remedy = "run it as root, or name another --into; nothing was changed"
+        raise SupervisorError("install-vllm", f"{place.builds} cannot be written: {why}", remedy)
 
 
 def _warn_of_strangers(place: Place) -> None:

@@ -9,6 +9,7 @@ from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.errors import ConfigError, Problem
 
 SOCKET_NAME = "control.sock"
+_KERNELS = ("/proc", "/sys")
 MAX_SOCKET_PATH = 107
 """Bytes in the path of a Unix socket, less the closing NUL: `sun_path` of Linux."""
 
@@ -68,6 +69,8 @@ def why_not_writable(file: Path) -> str | None:
             parent = parent.parent
         if not parent.is_dir():
             return f"{parent} is not a directory"
+        if any(parent.resolve().is_relative_to(kernels) for kernels in _KERNELS):
+            return f"{parent} is the kernel's, and takes no files"  # whatever root's rights say
         return None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} is not writable"
     except OSError as error:
         return (error.strerror or str(error)).lower()

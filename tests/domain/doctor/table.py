@@ -35,6 +35,7 @@ def full(**changes: Any) -> Any:
 INSTALL = [
     Row("launcher", "ok", "/venv/bin/vllm", {}),
     Row("launcher", "fail", "no", {"launcher": {"path": None, "why_not": "no", "remedy": "do"}}, "do"),
+    Row("launcher", "warn", "neither with #! nor", {"launcher": {"path": "/x", "program": False}}, "install-vllm"),
     Row("vllm", "ok", "0.32.0 (/venv/bin/python)", {}),
     Row("vllm", "fail", "not installed for /venv/bin/python", {"install": {"vllm": None}}, "install-vllm"),
     Row("vllm", "skip", "it hides", {"install": HIDDEN}),

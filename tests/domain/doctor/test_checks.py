@@ -26,6 +26,12 @@ def test_row(row: Row) -> None:
     assert row.remedy in finding.remedy
 
 
+def test_no_size_suits_no_gpu() -> None:
+    """Where none is visible, a smaller parallel size is no remedy."""
+    found = [finding for finding in examine(facts(wanted={"visible_devices": ""})) if finding.name == "tensor-parallel"]
+    assert [finding.remedy for finding in found] == ["make more GPUs visible"]
+
+
 def test_a_good_host() -> None:
     """Nothing to complain of, nothing skipped, each check says one thing."""
     findings = examine(GOOD)

@@ -32,6 +32,7 @@ from vllm_supervisor.domain.doctor.facts import (
 )
 from vllm_supervisor.domain.spec import JOURNAL, LaunchSpec
 
+_PROGRAMS = (b"#!", b"\x7fELF")
 _TMP = "/tmp"  # noqa: S108 - where vLLM puts its sockets when nothing says otherwise
 
 
@@ -89,7 +90,15 @@ def _launcher(spec: LaunchSpec, service: Service) -> Launcher:
     if not service.may_use(Path(found)):
         remedy = f"`chmod o+rx` it and the folders above it, or install vLLM where {service.user} may look"
         return Launcher(None, f"{service.user} may not execute {found}", remedy)
-    return Launcher(found)
+    return Launcher(found, program=_is_program(Path(found)))
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith(_PROGRAMS)
+    except OSError:
+        return True  # what may be executed need not be readable
 
 
 def _install(launcher: Launcher, spec: LaunchSpec, cwd: Path, words: tuple[str, ...], user: int) -> Install | Unknown:

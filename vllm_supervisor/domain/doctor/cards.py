@@ -226,7 +226,8 @@ def tensor_parallel(facts: Facts) -> Iterator[Finding]:
     if isinstance(seen, Unknown):
         yield skip(name, seen.why)
     elif wanted.ranks > len(seen):
-        remedy = f"set --tensor-parallel-size so that at most {len(seen)} are needed, or make more GPUs visible"
+        fewer = f"set --tensor-parallel-size so that at most {len(seen)} are needed, or " if seen else ""
+        remedy = f"{fewer}make more GPUs visible"
         yield fail(name, f"{wanted.ranks} GPUs are asked for here ({asked}), {len(seen)} visible", remedy)
     else:
         yield ok(name, f"{wanted.ranks} of {len(seen)} GPUs")

@@ -215,6 +215,8 @@ class Launcher:
     path: str | None
     why_not: str = ""
     remedy: str = ""
+    program: bool = True
+    """It begins as a program does, for Linux itself to execute."""
 
 
 @dataclass(frozen=True, slots=True)

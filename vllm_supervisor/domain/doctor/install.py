@@ -39,6 +39,9 @@ def launcher(facts: Facts) -> Iterator[Finding]:
     found = facts.launcher
     if found.path is None:
         yield fail("launcher", found.why_not, found.remedy)
+    elif not found.program:
+        why = f"{found.path} begins neither with #! nor as an ELF program: Linux will not execute it"
+        yield warn("launcher", why, f"correct engine.vllm.launcher, or {_INSTALL}")
     else:
         yield ok("launcher", found.path)
 
