@@ -53,7 +53,7 @@ run: $(VENV)/.done ## run the daemon on the built-in simulator (etc/demo.yaml)
 	@$(RUN) run -c etc/demo.yaml
 
 test: $(DEV)/.done ## run the tests that need neither root nor a real vLLM
-	@$(DEV)/bin/python -m pytest -n 3 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
+	@$(DEV)/bin/python -m pytest -n 4 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
 
 test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, Debian's systemd-container)
 	@REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
@@ -74,7 +74,7 @@ mutate: $(MUTATE)/.done ## mutate domain/ and list what its tests do not notice 
 
 coverage: $(DEV)/.done ## branch coverage of the tests of `make test`, daemons included (slower than these)
 	@$(DEV)/bin/coverage erase
-	@$(DEV)/bin/coverage run -m pytest -n 3 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
+	@$(DEV)/bin/coverage run -m pytest -n 4 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
 	@$(DEV)/bin/coverage combine -q
 	@$(DEV)/bin/coverage report --skip-covered --show-missing
 
@@ -84,7 +84,7 @@ bench: $(VENV)/.done ## measure the daemon beside others on this machine: ARGS="
 		$(VENV)/bin/python -m tests.bench $(ARGS)
 
 fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each time: FUZZ=short|long
-	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 3 --dist worksteal -o timeout=3600 \
+	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 4 --dist worksteal -o timeout=3600 \
 		tests/fuzz tests/domain/test_stateful.py tests/domain/test_totality.py tests/config/test_interpolate.py \
 		tests/config/test_vllm_args.py tests/adapters/test_engine_metrics.py tests/adapters/test_logtail.py $(ARGS)
 

@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 
@@ -8,7 +9,7 @@ from hypothesis import Phase, settings
 # failure of the stateful test, longer than a test may last, and then nothing is reported at all.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
 settings.register_profile(
-    "dev", max_examples=150, stateful_step_count=40, deadline=None, phases=_PHASES, derandomize=True, database=None
+    "dev", max_examples=60, stateful_step_count=40, deadline=None, phases=_PHASES, derandomize=True, database=None
 )
 settings.register_profile(
     "short", max_examples=400, stateful_step_count=60, deadline=None, phases=_PHASES, print_blob=True
@@ -34,3 +35,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# What collection makes stays to the end: looking through it for garbage again and again took a third of its time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave to the collector what the tests make."""
+    gc.freeze()
+    gc.enable()
