@@ -10,7 +10,7 @@ import pytest
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], within: float = 10.0, every: float = 0.01, what: str = "") -> T:
+def eventually(check: Callable[[], T], within: float = 10.0, every: float = 0.02, what: str = "") -> T:
     """Return the first truthy result of `check`; fail after `within` seconds, showing the last result."""
     deadline = time.monotonic() + within
     while True:
@@ -23,7 +23,7 @@ def eventually(check: Callable[[], T], within: float = 10.0, every: float = 0.01
 
 
 async def aeventually(
-    check: Callable[[], Awaitable[T]], within: float = 10.0, every: float = 0.01, what: str = ""
+    check: Callable[[], Awaitable[T]], within: float = 10.0, every: float = 0.02, what: str = ""
 ) -> T:
     """Do as `eventually` does, without blocking the loop."""
     deadline = anyio.current_time() + within

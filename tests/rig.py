@@ -187,7 +187,7 @@ class Rig:
 
     # --- waiting
 
-    def until(self, check: Callable[[], Any], within: float = 60, *, every: float = 0.01, what: str = "") -> Any:
+    def until(self, check: Callable[[], Any], within: float = 60, *, every: float = 0.03, what: str = "") -> Any:
         """Poll; the failure shows the daemon's log."""
         deadline = time.monotonic() + within
         while True:
