@@ -62,10 +62,10 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
 
-$(MUTATE)/.done: requirements-mutate.txt
+$(MUTATE)/.done: tests/mutate-requirements.txt
 	@echo "setting up $(MUTATE)"
 	@$(PYTHON) -m venv $(MUTATE)
-	@$(MUTATE)/bin/pip install $(PIP_FLAGS) --require-hashes -r requirements-mutate.txt
+	@$(MUTATE)/bin/pip install $(PIP_FLAGS) --require-hashes -r tests/mutate-requirements.txt
 	@touch $@
 
 mutate: $(MUTATE)/.done ## mutate domain/ and list what its tests do not notice (an hour): ARGS='vllm_supervisor.domain.machine*'
@@ -115,7 +115,7 @@ fmt: $(DEV)/.done ## format
 lock: ## pin dependencies with hashes (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements-dev.txt
-	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group mutate pyproject.toml -o requirements-mutate.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group mutate pyproject.toml -o tests/mutate-requirements.txt
 
 install: ## install for this host: PREFIX=/usr SYSCONFDIR=/etc DESTDIR= PYTHON=/usr/bin/python3 PIP_FLAGS=
 	@$(INSTALL) install
