@@ -1,6 +1,5 @@
 """From evidence to one cause."""
 
-import re
 from collections.abc import Iterable
 
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES, SUPERSEDES
@@ -10,13 +9,13 @@ from vllm_supervisor.domain.diagnosis.explanations import EXPLANATIONS
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis, Observed
 from vllm_supervisor.domain.diagnosis.signature import Kind, Tier
 from vllm_supervisor.domain.diagnosis.stages import oom_class, oom_remedy
+from vllm_supervisor.domain.redaction import redacted
 
 _SIGILL, _SIGBUS, _SIGKILL, _SIGSEGV, _SIGTERM = 4, 7, 9, 11, 15
 _ECC_XIDS = frozenset({48, 63, 64, 94, 95})
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45})
 """Raised by what a program did: an illegal access, or its own end."""
 _CONSEQUENCES = frozenset({Tier.WORKER, Tier.ENGINE, Tier.START, Tier.KILLED})
-_SECRETS = re.compile(r"\b(?:hf_|sk-|api_org_)\w{8,}|(?<=Bearer )\S+|(?<=api_key=)\S+|(?<=token=)\w{8,}")
 _NEAR = 200
 """Lines: a death prints the tracebacks of all its processes."""
 _WEAK = frozenset({"killed_by_probe", "worker_died", "engine_core_died", "engine_core_init_failed"})
@@ -178,15 +177,10 @@ def _hang(evidence: Evidence, context: Context) -> Diagnosis | None:
         "hang_health_ok",
         CLASSES["hang_health_ok"].retry,
         explained.summary,
-        _presentable(stuck.text),
+        redacted(stuck.text),
         stuck.line,
         explained.action,
     )
-
-
-def _presentable(text: str) -> str:
-    """Return evidence without tokens: it goes into status, events and bundles."""
-    return _SECRETS.sub("***", text)
 
 
 def _from_context(cls: str, proof: str, secondary: tuple[str, ...]) -> Diagnosis:
@@ -211,7 +205,7 @@ def _from_hit(hit: Hit, evidence: Evidence, secondary: tuple[str, ...]) -> Diagn
         return _unexplained(hit, evidence, retry, action, secondary)
     raised = evidence.raised_at(hit.line)
     text = hit.text if raised is None or len(raised.text) < len(hit.text) else raised.text
-    return Diagnosis(cls, retry, explained.summary, _presentable(text), hit.line, action, secondary)
+    return Diagnosis(cls, retry, explained.summary, redacted(text), hit.line, action, secondary)
 
 
 _UNEXPLAINED = {"engine_core_init_failed": "the engine did not start", "engine_core_died": "the engine's process died"}
@@ -223,11 +217,11 @@ def _unexplained(hit: Hit, evidence: Evidence, retry: Retry, action: str, second
     cls, raised = hit.signature.cls, evidence.root()
     happened = _UNEXPLAINED[cls]
     if raised is None:
-        return Diagnosis(cls, retry, happened + _SILENT, _presentable(hit.text), hit.line, action, secondary)
+        return Diagnosis(cls, retry, happened + _SILENT, redacted(hit.text), hit.line, action, secondary)
     place = f"it was raised at {raised.where}; read" if raised.where else "read"
     action = (
         f"{place} the lines above line {raised.line}, and look for that text among vLLM's issues; "
         f"`vllm-supervisor explain {cls}` says what else to look at"
     )
     summary = f"{happened}: {raised.name} (no cause that is known here)"
-    return Diagnosis(cls, retry, summary, _presentable(raised.text), raised.line, action, secondary)
+    return Diagnosis(cls, retry, summary, redacted(raised.text), raised.line, action, secondary)
