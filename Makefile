@@ -83,7 +83,7 @@ bench: $(VENV)/.done ## measure the daemon beside others on this machine: ARGS="
 	@BENCH_VENV=$(BENCH) REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
 		$(VENV)/bin/python -m tests.bench $(ARGS)
 
-fuzz: $(DEV)/.done ## look for what breaks on any input, with new examples each time: FUZZ=short|long
+fuzz: $(DEV)/.done ## look for what breaks on any input: FUZZ=short, or long with new examples each time
 	@HYPOTHESIS_PROFILE=$(FUZZ) $(DEV)/bin/python -m pytest -n 4 --dist worksteal -o timeout=3600 \
 		tests/fuzz tests/domain/test_stateful.py tests/domain/test_totality.py tests/config/test_interpolate.py \
 		tests/config/test_vllm_args.py tests/adapters/test_engine_metrics.py tests/adapters/test_logtail.py $(ARGS)

@@ -4,7 +4,8 @@ import signal
 
 from hypothesis import Phase, settings
 
-# The default repeats the same examples each time, so that `make test` is deterministic; the others look for new ones.
+# The default repeats the same examples each time, so that `make test` is deterministic, and so does the short profile,
+# which a change has to pass before it lands; the long one looks for new ones.
 # No deadline per example: on a busy machine it would measure the neighbours. No explain phase: it takes minutes after a
 # failure of the stateful test, longer than a test may last, and then nothing is reported at all.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
@@ -12,7 +13,7 @@ settings.register_profile(
     "dev", max_examples=60, stateful_step_count=40, deadline=None, phases=_PHASES, derandomize=True, database=None
 )
 settings.register_profile(
-    "short", max_examples=400, stateful_step_count=60, deadline=None, phases=_PHASES, print_blob=True
+    "short", max_examples=400, stateful_step_count=60, deadline=None, phases=_PHASES, derandomize=True, database=None
 )
 settings.register_profile(
     "long", max_examples=5000, stateful_step_count=100, deadline=None, phases=_PHASES, print_blob=True
