@@ -23,6 +23,7 @@ from tests.bench.peers.ours import Ours
 from tests.bench.peers.pythonic import Circus, StandardSupervisor, Supervisor
 from tests.bench.peers.scanned import S6, Runit
 from tests.bench.peers.systemd import systemd
+from tests.bench.relaunch import relaunch
 
 KERNEL = "kernel alone"
 
@@ -84,7 +85,7 @@ def main() -> None:
             done(trees)
     if "own" in parts:
         table = Table("vllm-supervisor against its targets", [own.OURS, own.TARGET])
-        table.rows = [own.readiness(effort.count), *own.settled(effort.count, effort.idle)]
+        table.rows = [relaunch(effort.count), own.readiness(effort.count), *own.settled(effort.count, effort.idle)]
         table.rows += own.flood(effort.flood)
         done(table)
     if "growth" in parts:
