@@ -56,6 +56,15 @@ class SupervisorError(Exception):
         return one_line(f"{self.what}: {self.why}; {self.remedy}")
 
 
+def first_of(failures: BaseExceptionGroup) -> SupervisorError | None:
+    """Return what a task group wrapped: a user reads one line, whatever task it came from. None where there is none."""
+    for error in failures.exceptions:
+        found = first_of(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, SupervisorError):
+            return found
+    return None
+
+
 class Problem(NamedTuple):
     """One thing wrong with the configuration. No dataclass: a client imports this, and those cost it 10 ms.
 

@@ -129,10 +129,7 @@ def test_a_second_signal_skips_the_drain(pliable: Make) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
 def test_signals_until_nobody_is_there(pliable: Make, signum: signal.Signals) -> None:
-    """Signals that come while the daemon is putting itself away change neither its exit status nor its words.
-
-    Not covered: the microseconds in which the loop has given its handlers back and they are not ignored yet.
-    """
+    """Signals that come while the daemon is putting itself away change neither its exit status nor its words."""
     rig = pliable()
     rig.start()
     rig.wait_state("ready")
@@ -141,7 +138,7 @@ def test_signals_until_nobody_is_there(pliable: Make, signum: signal.Signals) ->
         rig.send(signum)
         return rig.ended()
 
-    rig.until(gone, every=0.02, what="the daemon's end")
+    rig.until(gone, every=0.0005, what="the daemon's end")
     assert rig.wait_exit() == 0
     assert "Traceback" not in rig.daemon_log()
     nothing_left(rig)

@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
 from vllm_supervisor.adapters import http1, logs, rotation, selfcheck, sockets, systemd
+from vllm_supervisor.adapters.hearing import Hearing
 from vllm_supervisor.adapters.process import become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
 from vllm_supervisor.app.kit import Household, Kit
@@ -26,7 +27,7 @@ from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.config.reading import Source
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
 from vllm_supervisor.domain.spec import JOURNAL
-from vllm_supervisor.errors import ConfigError, ExitCode, Problem, SupervisorError
+from vllm_supervisor.errors import ConfigError, ExitCode, Problem, first_of
 from vllm_supervisor.ports import Level, Note, Observer, Request
 from vllm_supervisor.runtime.api import Api, LogReader
 from vllm_supervisor.runtime.facts import Configured, LogUnread, unread
@@ -51,38 +52,20 @@ def main(plan: Plan, source: Source) -> int:
     normalize_signals()
     logger = logs.configure(plan.logging.format, plan.logging.level)
     with ExitStack() as held:
-        daemon = Daemon(plan, source, logger, held)
+        hearing = Hearing(*_HEARD)
+        held.callback(hearing.ignore)
+        daemon = Daemon(plan, source, logger, held, hearing)
         try:
             return anyio.run(daemon.run, backend="asyncio", backend_options={"use_uvloop": True})
         except BaseExceptionGroup as failures:
-            told = failures.subgroup(SupervisorError)
+            told = first_of(failures)
             if told is None:
                 raise
-            raise _first(told) from None
-
-
-def _first(failures: BaseExceptionGroup[SupervisorError]) -> SupervisorError:
-    """Return what a task group wrapped: a user reads one line, whatever task it came from."""
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if not isinstance(error, SupervisorError):
-        raise TypeError(error)
-    return error
+            raise told from None
 
 
 def _admins(plan: Plan) -> frozenset[int]:
     return frozenset({0, os.geteuid(), *plan.control.admins})
-
-
-@contextmanager
-def _deaf_afterwards() -> Iterator[None]:
-    """Ignore, once left, what was heard before: a loop that hears no more lets a late signal kill us half put away."""
-    try:
-        yield
-    finally:
-        for number in _HEARD:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _open_control(plan: ControlPlan, passed: Iterable[tuple[str, socket.socket]]) -> sockets.ControlSocket:
@@ -114,10 +97,13 @@ class CurrentLog:
 class Daemon:
     """Everything that one daemon consists of. What it holds (locks, sockets) is let go by `held`."""
 
-    def __init__(self, plan: Plan, source: Source, logger: FilteringBoundLogger, held: ExitStack) -> None:
+    def __init__(
+        self, plan: Plan, source: Source, logger: FilteringBoundLogger, held: ExitStack, hearing: Hearing
+    ) -> None:
         self._plan = plan
         self._source = source
         self._logger = logger
+        self._hearing = hearing
         self._status = 0
         self._notifier = systemd.Notifier(os.environ)
         self._told_ready = False
@@ -339,16 +325,15 @@ class Daemon:
         *,
         task_status: anyio.abc.TaskStatus[None],
     ) -> None:
-        with _deaf_afterwards(), anyio.open_signal_receiver(*_HEARD) as signals:
-            task_status.started()
-            async for signum in signals:
-                supervisor.post(Note("signal_received", Level.INFO, {"signal": signal.Signals(signum).name}))
-                if signum == signal.SIGHUP:
-                    # One that is not served yet will read what this one is about.
-                    with suppress(anyio.WouldBlock):
-                        hangups.send_nowait(None)
-                else:
-                    supervisor.post(ShutdownAsked())
+        task_status.started()
+        async for number in self._hearing.heard():
+            supervisor.post(Note("signal_received", Level.INFO, {"signal": number.name}))
+            if number is signal.SIGHUP:
+                # One that is not served yet will read what this one is about.
+                with suppress(anyio.WouldBlock):
+                    hangups.send_nowait(None)
+            else:
+                supervisor.post(ShutdownAsked())
 
     def _announce(self) -> None:
         for warning in self._plan.warnings:

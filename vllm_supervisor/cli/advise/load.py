@@ -19,7 +19,7 @@ from vllm_supervisor.domain.advice import Sample, sample_of
 from vllm_supervisor.domain.advice.ramp import Conclusion, Step, conclude, is_flat, measured, why_stop
 from vllm_supervisor.domain.secret import Secret
 from vllm_supervisor.domain.spec import EngineSpec
-from vllm_supervisor.errors import SupervisorError
+from vllm_supervisor.errors import SupervisorError, first_of
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 128, 64
 """Where neither given nor observed: a short question and a short answer."""
@@ -95,17 +95,10 @@ def load(args: argparse.Namespace, socket: str, tell: Callable[[Run], None]) -> 
     try:
         return anyio.run(_Load(socket, status, _key(args), bounds, (args.prompt_tokens, args.output_tokens), tell).run)
     except BaseExceptionGroup as failures:
-        told = failures.subgroup(SupervisorError)
+        told = first_of(failures)
         if told is None:
             raise
-        raise _first(told) from None
-
-
-def _first(failures: BaseExceptionGroup[SupervisorError]) -> BaseException:
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise told from None
 
 
 def _key(args: argparse.Namespace) -> str | None:
