@@ -34,7 +34,7 @@ def relaunched(count: int, *, kill: bool) -> Cell:
             os.waitpid(pid, 0)
         finally:
             beacon.close()
-            sweep(place.token)
+            sweep(lambda: observe.bearing(place.token))
     return samples(taken)
 
 
@@ -58,5 +58,5 @@ def crowd_killed(count: int, size: int) -> Cell:
                 os.waitpid(pid, 0)
         finally:
             beacon.close()
-            sweep(place.token)
+            sweep(lambda: observe.bearing(place.token))
     return samples(taken)

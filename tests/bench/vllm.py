@@ -88,7 +88,7 @@ def bare(binary: str, model: str) -> float:
         finally:
             process.kill()
             process.wait()
-            sweep(place.token)
+            sweep(lambda: observe.bearing(place.token))
 
 
 def again(running: Running, model: str, wrap: Wrap) -> tuple[float, int]:

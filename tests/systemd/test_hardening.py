@@ -101,7 +101,7 @@ mount -t tmpfs none /tmp 2>/dev/null && echo GOT a mount
 cp /bin/true /tmp/true && chmod u+s /tmp/true 2>/dev/null && test -u /tmp/true && echo GOT a set-user-id file
 python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)' 2>/dev/null && echo GOT packets
 python3 -c 'import socket; socket.socket(socket.AF_VSOCK)' 2>/dev/null && echo GOT a vsock
-ls /root/* >/dev/null 2>&1 && echo GOT the home of root
+ls ~root/* >/dev/null 2>&1 && echo GOT the home of root
 dmesg >/dev/null 2>&1 && echo GOT the kernel log
 python3 -c 'import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)' && echo has netlink
 python3 -c 'import mmap; mmap.mmap(-1, 4096, prot=7)' && echo has executable memory

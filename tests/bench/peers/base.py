@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -66,13 +66,13 @@ def supervised(running: Running) -> Iterator[Running]:
         yield running
     finally:
         running.end()
-        sweep(running.place.token)
+        sweep(lambda: observe.bearing(running.place.token))
 
 
-def sweep(token: str) -> None:
-    """SIGKILL for whatever bears `token`, until nothing does."""
+def sweep(find: Callable[[], Collection[int]]) -> None:
+    """SIGKILL for whatever `find` finds, until that is nothing. Raises UnmetError."""
     deadline = time.monotonic() + 20
-    while left := observe.bearing(token):
+    while left := find():
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -118,14 +118,7 @@ class HostProcess:
             self.process.kill()
             self.process.wait(10)
         # What it left of itself, such as loggers and those who launch them anew.
-        deadline = time.monotonic() + 20
-        while left := observe.working_in(self.place.host):
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise observe.UnmetError(f"processes {left} of a supervisor cannot be killed")
-            time.sleep(0.01)
+        sweep(lambda: observe.working_in(self.place.host))
 
 
 def quiet(command: Sequence[str], timeout: float = 60, environ: Mapping[str, str] | None = None) -> str:
