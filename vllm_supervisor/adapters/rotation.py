@@ -77,19 +77,19 @@ class Rotation:
             return False
         return found.f_blocks > 0 and (found.f_bfree if os.geteuid() == 0 else found.f_bavail) == 0
 
-    def due(self) -> bool:
-        """Say whether the file has grown to its limit. A missing file has not."""
-        return (self.size() or 0) >= self._max_bytes > 0
+    def due(self, size: int | None) -> bool:
+        """Say whether a file of `size` bytes has grown to its limit. A missing one (None) has not."""
+        return (size or 0) >= self._max_bytes > 0
 
-    def pause(self, growth: float) -> float:
-        """Return how long to wait before the next look at a file that grows by `growth` bytes a second."""
-        left = max(0, self._max_bytes - (self.size() or 0))
+    def pause(self, size: int | None, growth: float) -> float:
+        """Return how long to wait before the next look at a file of `size` that grows by `growth` bytes a second."""
+        left = max(0, self._max_bytes - (size or 0))
         return min(_LATEST, max(_SOONEST, left / 2 / growth)) if growth > 0 else _LATEST
 
     def at_rest(self) -> Rotated | None:
         """Rename the file if it is due and nobody writes to it: nothing can be lost. Raises OSError."""
         with self._one:
-            return self._rename() if self.due() else None
+            return self._rename() if self.due(self.size()) else None
 
     def _rename(self) -> Rotated:
         moved = self._path.stat().st_size
@@ -106,7 +106,7 @@ class Rotation:
         Where the copy cannot be written (a full disk), nothing is taken out of the file and no older one is lost.
         """
         with self._one:
-            return self._take_out() if self.due() else None
+            return self._take_out() if self.due(self.size()) else None
 
     def _take_out(self) -> Rotated:
         with _opened(self._path, os.O_RDWR | os.O_NOFOLLOW) as source:
@@ -170,16 +170,18 @@ async def keep(rotation: Rotation, expected: Callable[[], bool], note: Callable[
     `expected` says whether there has to be a file: whether an engine writes to it.
     """
     trouble = _Trouble(note)
-    before, looked_at, growth = rotation.size() or 0, anyio.current_time(), 0.0
+    size, looked_at, growth = rotation.size(), anyio.current_time(), 0.0
     while True:
-        await anyio.sleep(rotation.pause(growth))
-        size, now, written = rotation.size(), anyio.current_time(), expected()
+        await anyio.sleep(rotation.pause(size, growth))
+        before, size = size or 0, rotation.size()
+        now, written = anyio.current_time(), expected()
+        growth = ((size or 0) - before) / (now - looked_at) if now > looked_at else 0.0
+        looked_at = now
         trouble.look("log_file_missing", LogProblem.MISSING, _LOST_UNTIL_RESTART, on=written and size is None)
         trouble.look("log_disk_full", LogProblem.DISK_FULL, _LOST_UNTIL_ROOM, on=written and rotation.disk_full())
-        if rotation.due():
+        if rotation.due(size):
             await _rotate(rotation, note, trouble)
-        growth = ((size or 0) - before) / (now - looked_at) if now > looked_at else 0.0
-        before, looked_at = rotation.size() or 0, anyio.current_time()
+            size, looked_at = rotation.size(), anyio.current_time()
 
 
 async def _rotate(rotation: Rotation, note: Callable[[Note], None], trouble: "_Trouble") -> None:
