@@ -6,11 +6,11 @@ from pathlib import Path
 
 from vllm_supervisor.config.cross import effective_flags, vllm_flags
 from vllm_supervisor.config.settings import Settings
-from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
+from vllm_supervisor.domain.setting import Setting
 from vllm_supervisor.domain.spec import JOURNAL, EngineSpec, LaunchSpec
 
 # vLLM complains of VLLM_* names that it does not know; the others are the daemon's own dealings with systemd, and an

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from vllm_supervisor.domain.advice import Setting
 from vllm_supervisor.domain.liveness import Limits
 from vllm_supervisor.domain.model import Policy
 from vllm_supervisor.domain.secret import Secret
+from vllm_supervisor.domain.setting import Setting
 from vllm_supervisor.domain.spec import EngineSpec, LaunchSpec
 
 

@@ -6,7 +6,7 @@ Durations are seconds as floats; `at`, `since`, `deadline` are absolute monotoni
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
+from vllm_supervisor.domain.retry import Retry
 
 
 class Phase(StrEnum):

@@ -5,10 +5,10 @@
 
 from dataclasses import replace
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
 from vllm_supervisor.domain.messages import Effect, Quit, Record, Signal
 from vllm_supervisor.domain.model import FAULTS, Cause, Intent, Phase, Policy, Sig, State, Verdict
 from vllm_supervisor.domain.policy import backoff_delay
+from vllm_supervisor.domain.retry import Retry
 
 Result = tuple[State, tuple[Effect, ...]]
 

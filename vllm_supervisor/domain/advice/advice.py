@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from vllm_supervisor.domain.advice.further import Knob, clamps, knobs
 from vllm_supervisor.domain.advice.knee import Knee, find_knee, read_history
 from vllm_supervisor.domain.advice.sample import Sample
-from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.target import Target, aim
 from vllm_supervisor.domain.advice.verdict import Confidence, Verdict, confidence, rule
 from vllm_supervisor.domain.advice.window import Trend, Window, summarize
+from vllm_supervisor.domain.setting import Setting
 
 WINDOW = 60.0
 """Seconds that are judged unless said otherwise."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from vllm_supervisor.domain.advice.knee import Knee
-from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.target import Target
 from vllm_supervisor.domain.advice.verdict import PREFILL_HEAVY, Verdict, prefills
 from vllm_supervisor.domain.advice.window import Window
+from vllm_supervisor.domain.setting import Setting
 
 _WORTH = 0.10
 """A smaller change of the concurrency is none."""

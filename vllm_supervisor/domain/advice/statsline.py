@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from vllm_supervisor.domain.advice.sample import Sample
-from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.diagnosis.lines import Line, normalise, parts
 from vllm_supervisor.domain.diagnosis.marks import Mark, mark_of, own_words
+from vllm_supervisor.domain.setting import Setting
 from vllm_supervisor.domain.startup import StartupFigures
 from vllm_supervisor.domain.startup.figures import read_figures
 

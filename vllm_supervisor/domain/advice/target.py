@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vllm_supervisor.domain.advice.knee import Knee
-from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.verdict import NEARLY_EMPTY, Verdict
 from vllm_supervisor.domain.advice.window import Window
+from vllm_supervisor.domain.setting import Setting
 
 AIM = 0.80
 """The usage of the KV cache to aim at: the rest is for answers that grow."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vllm_supervisor.domain.advice.knee import Knee
-from vllm_supervisor.domain.advice.setting import Setting
 from vllm_supervisor.domain.advice.window import Trend, Window
+from vllm_supervisor.domain.setting import Setting
 
 PERSISTS = 0.5
 """Waiting in fewer of the samples is a spike."""

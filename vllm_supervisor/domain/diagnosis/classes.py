@@ -1,20 +1,8 @@
 """The vocabulary: every class of failure, its default verdict, and whether a log alone can show it."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Retry(StrEnum):
-    """What another start would bring."""
-
-    PERMANENT = "permanent"
-    """The same start fails the same way: something has to be changed first."""
-    NEEDS_OPERATOR = "needs_operator"
-    """Something outside the engine (a host, an account, a neighbour) has to be put right by a person."""
-    TRANSIENT = "transient"
-    """It passes by itself: try again, with backoff, without end."""
-    TRANSIENT_ONCE = "transient_once"
-    """Another start often helps; one that fails again and again does not."""
+from vllm_supervisor.domain.retry import Retry
 
 
 @dataclass(frozen=True, slots=True)

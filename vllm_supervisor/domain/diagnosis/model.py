@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
+from vllm_supervisor.domain.retry import Retry
 
 NO_FAILURE: dict[str, object] = {
     "class": None,

@@ -2,8 +2,8 @@
 
 import re
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
 from vllm_supervisor.domain.diagnosis.signature import Signature, Tier, pattern
+from vllm_supervisor.domain.retry import Retry
 
 
 def _divisors(found: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Where the model comes from: the Hub, the cache, files on disk."""
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
 from vllm_supervisor.domain.diagnosis.signature import Signature, Tier, pattern
+from vllm_supervisor.domain.retry import Retry
 
 HUB = (
     Signature(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from vllm_supervisor.domain.diagnosis.classes import Retry
+from vllm_supervisor.domain.retry import Retry
 
 
 class Kind(StrEnum):

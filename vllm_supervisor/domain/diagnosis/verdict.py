@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 
 from vllm_supervisor.domain.diagnosis.catalogue import SIGNATURES, SUPERSEDES
-from vllm_supervisor.domain.diagnosis.classes import CLASSES, Retry
+from vllm_supervisor.domain.diagnosis.classes import CLASSES
 from vllm_supervisor.domain.diagnosis.evidence import HUNG_READS, HUNG_READS_PENDING, Evidence, Hit
 from vllm_supervisor.domain.diagnosis.explanations import EXPLANATIONS
 from vllm_supervisor.domain.diagnosis.model import Context, Diagnosis, Observed
 from vllm_supervisor.domain.diagnosis.signature import Kind, Tier
 from vllm_supervisor.domain.diagnosis.stages import oom_class, oom_remedy
 from vllm_supervisor.domain.redaction import redacted
+from vllm_supervisor.domain.retry import Retry
 
 _SIGILL, _SIGBUS, _SIGKILL, _SIGSEGV, _SIGTERM = 4, 7, 9, 11, 15
 _ECC_XIDS = frozenset({48, 63, 64, 94, 95})
