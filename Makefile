@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 DEV := .venv-dev
+LINT := .venv-lint
 MUTATE := .venv-mutate
 # What is compared with, in an environment of its own.
 BENCH := .venv-bench
@@ -62,6 +63,12 @@ test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, D
 test-vllm: $(DEV)/.done ## run the promises on a real vLLM: VLLM_BIN=... VLLM_TINY_MODEL=...
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) $(DEV)/bin/python -m pytest -m vllm -o faulthandler_timeout=900 $(ARGS)
 
+$(LINT)/.done: tests/lint-requirements.txt
+	@echo "setting up $(LINT)"
+	@$(PYTHON) -m venv $(LINT)
+	@$(LINT)/bin/pip install $(PIP_FLAGS) --require-hashes -r tests/lint-requirements.txt
+	@touch $@
+
 $(MUTATE)/.done: tests/mutate-requirements.txt
 	@echo "setting up $(MUTATE)"
 	@$(PYTHON) -m venv $(MUTATE)
@@ -100,10 +107,10 @@ bench-vllm: $(VENV)/.done ## kill a real vLLM until it serves again: VLLM_BIN=..
 	@VLLM_BIN=$(VLLM_BIN) VLLM_TINY_MODEL=$(VLLM_TINY_MODEL) \
 		REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) $(VENV)/bin/python -m tests.bench.vllm $(ARGS)
 
-lint: $(DEV)/.done ## ruff, and the floors of the house
+lint: $(DEV)/.done $(LINT)/.done ## ruff, and the floors of the house
 	@$(DEV)/bin/ruff check .
 	@$(DEV)/bin/ruff format --check .
-	@$(DEV)/bin/lint-imports
+	@PYTHONPATH=. $(LINT)/bin/lint-imports
 
 types: $(DEV)/.done ## mypy, strict
 	@$(DEV)/bin/mypy
@@ -115,6 +122,7 @@ fmt: $(DEV)/.done ## format
 lock: ## pin dependencies with hashes (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements-dev.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group pyproject.toml:lint -o tests/lint-requirements.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group mutate pyproject.toml -o tests/mutate-requirements.txt
 
 install: ## install for this host: PREFIX=/usr SYSCONFDIR=/etc DESTDIR= PYTHON=/usr/bin/python3 PIP_FLAGS=
@@ -130,4 +138,4 @@ completions: $(DEV)/.done ## write the shells' completions anew from the command
 	@$(DEV)/bin/python etc/completions/generate.py
 
 clean: ## remove what was set up and built here
-	@rm -rf $(VENV) $(DEV) $(BENCH) build dist wheels .coverage* .hypothesis
+	@rm -rf $(VENV) $(DEV) $(LINT) $(BENCH) build dist wheels .coverage* .hypothesis
