@@ -9,6 +9,8 @@ MUTATE := .venv-mutate
 BENCH := .venv-bench
 RUN := $(VENV)/bin/vllm-supervisor
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
+# Processes are started by the hundred here: where none keeps bytecode, each compiles the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 FUZZ ?= short
 SOAK ?= long
