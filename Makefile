@@ -77,9 +77,8 @@ $(MUTATE)/.done: tests/mutate-requirements.txt
 	@$(MUTATE)/bin/pip install $(PIP_FLAGS) --require-hashes -r tests/mutate-requirements.txt
 	@touch $@
 
-mutate: $(MUTATE)/.done ## mutate domain/ and list what its tests do not notice (an hour): ARGS='vllm_supervisor.domain.machine*'
-	@HYPOTHESIS_PROFILE=mutate PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" mutmut run $(ARGS)
-	@PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" mutmut results
+mutate: $(MUTATE)/.done ## mutate domain/, and tell the score and what its tests do not notice (hours): ARGS='vllm_supervisor.domain.machine*'
+	@HYPOTHESIS_PROFILE=mutate PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" $(MUTATE)/bin/python -m tests.mutation $(ARGS)
 
 coverage: $(DEV)/.done ## branch coverage of the tests of `make test`, daemons included (slower than these)
 	@$(DEV)/bin/coverage erase
