@@ -37,6 +37,10 @@ KEY = "s3cr3t-Value+0/1="
         "'Authorization': 'Basic {}'",
         'curl -H "Authorization: Bearer {}" http://x',
         "authorization: {}",
+        "apikey='{}', x=1",
+        "db_pass='{}'",
+        '{{"connectionString": "{}"}}',
+        "İstanbul: api_key='{}'",
         "sent Bearer {} upstream",
         "https://b.s3.amazonaws.com/w?X-Amz-Date=1&X-Amz-Signature={}&x=1",
         "https://a.blob.core.windows.net/c?sv=1&sig={}",
@@ -73,6 +77,13 @@ def test_a_secret_by_its_form(secret: str) -> None:
     assert redacted(f"cannot use {secret}: denied") == "cannot use ***: denied"
 
 
+def test_a_secret_that_is_found_twice() -> None:
+    """By its name and by its form: it is hidden once, whole."""
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
+    assert redacted(f"Authorization: Bearer {token} x") == "Authorization: Bearer *** x"
+    assert redacted(f"hf_token='hf_{'aB1' * 9}+{KEY}', x=1") == "hf_token='***', x=1"
+
+
 def test_a_private_key() -> None:
     """In lines, with a log's prefix before each, or in one with escapes; what comes after it stays."""
     body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
@@ -100,6 +111,10 @@ def test_a_private_key() -> None:
         "usage: vllm serve [--api-key API_KEY [API_KEY ...]] [--hf-token [HF_TOKEN]]",
         "File hf_api.py, in hf_raise_for_status, hf_overrides={} hf_quantization_config hf_transformers",
         "image vllm/vllm-openai:v0.10.0@sha256:0123456789abcdef",
+        "export HF_TOKEN=",
+        "api_key=17, token='</s>' hf_token=<unset>",
+        "vllm serve m --api-key $API_KEY --port 1",
+        "connection=keep-alive, connection_timeout='5 s'",
         "Bad token: 401. A bearer token is needed; set the token and log in.",
         "monkey=patched keyboard: german bypass=yes pass: first secretary",
         "Invalid credentials in Authorization header",

@@ -142,6 +142,21 @@ async def test_a_restart_while_it_is_looked_at_is_no_data(house: House) -> None:
     assert anyio.current_time() - began < 10
 
 
+async def test_a_look_at_an_engine_that_went_meanwhile_is_dropped(house: House) -> None:
+    """Figures of the one before are not taken for those of its successor, nor told as what there is now."""
+    generations = [1, 1]
+
+    async def busy() -> float:
+        generations.clear()
+        return 0.5
+
+    house.client.metrics_is = BUSY
+    advisor = Advisor(house.client, SETTING, anyio.current_time, busy)
+    answer = await advisor.ask(lambda: generations[0] if generations else 2, 60, None)
+    assert answer == {"advice": None, "why": "the engine was restarted meanwhile", "now": None}
+    assert advisor.told(2) is None
+
+
 async def test_a_window_that_was_watched_is_answered_at_once(house: House) -> None:
     """One fresh look, and no waiting; an engine's capacity cuts the target."""
     house.client.metrics_is = replace(BUSY, max_concurrency=50.0, generation_tokens=1e9, prompt_tokens=1e9)

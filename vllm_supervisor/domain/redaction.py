@@ -125,7 +125,7 @@ def _merged(spans: list[_Span]) -> list[_Span]:
     for begin, end in spans:
         if merged and begin < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        elif end > begin:
+        else:
             merged.append((begin, end))
     return merged
 

@@ -40,6 +40,10 @@ def judged(rows: list[Row], setting: Setting | None = None, **how: Any) -> Advic
             steady(32, 0, 0.40), Setting(kv_tokens=90_000, max_concurrency=3.0), {"lengths": (700, 200)}, 64, True,
             id="lengths that are known count, not the greatest",
         ),
+        pytest.param(
+            steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 0), "hits": 1.0}, 64, True,
+            id="requests that take nothing of it: all is in the prefix cache, and no token is made",
+        ),
         pytest.param(steady(32, 12, 0.40), Setting(), {}, 32, True, id="a queue does not get longer"),
         pytest.param(steady(32, 0, None), Setting(), {}, 128, False, id="no KV figure"),
         pytest.param(steady(1, 0, 0.99), Setting(), {}, 1, True, id="at least one"),
@@ -154,6 +158,10 @@ LOWER = "engine.vllm.concurrency"
         pytest.param(
             steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.8},
             [LOWER, "--kv-cache-dtype", "a second replica"], id="the prefix is shared already",
+        ),
+        pytest.param(
+            steady(50, 30, 0.99), Setting(), {"prompts": 250.0, "hits": 0.02},
+            [LOWER, "--kv-cache-dtype", "a second replica"], id="few hits, but prompts are not what it works on",
         ),
         pytest.param(
             steady(50, 30, 0.99), Setting(kv_cache_dtype="fp8", max_model_len=8192), {"lengths": (5000, 500)},

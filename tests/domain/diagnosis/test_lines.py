@@ -50,3 +50,9 @@ def test_progress_bars_and_length() -> None:
     """A bar's updates are lines; a line is cut."""
     assert parts("10%\r20%\rtext") == ["10%", "20%", "text"]
     assert len(parts("x" * 10 * MAX_LINE)[0]) == MAX_LINE
+
+
+def test_wrapping_without_end() -> None:
+    """Eight layers are more than any collector puts around a line; what is within more of them stays as it is."""
+    assert normalise("(APIServer pid=1) " * 8 + "text").body == "text"
+    assert normalise("(APIServer pid=1) " * 10_000 + "text").body == ("(APIServer pid=1) " * 9_992 + "text")

@@ -8,6 +8,7 @@ from tests.domain.diagnosis.feeding import in_bulk
 from tests.domain.diagnosis.snippets import ERR, FAILED, GIVEN_UP, HEALTHY, NEW, SERVING, SNIPPETS
 from vllm_supervisor.domain.diagnosis import Diagnoser, Scanner
 from vllm_supervisor.domain.diagnosis.lines import MAX_LINE
+from vllm_supervisor.domain.diagnosis.paste import MAX_JOINED, Paste
 
 CAUSE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 23 GiB."
 LONG = (
@@ -44,7 +45,7 @@ def test_the_tail_of_a_traceback_is_no_indented_block() -> None:
     assert in_bulk('      raise ValueError("CUDA out of memory")\n      ^^^^\n    count = 1\n') is None
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 132])
+@pytest.mark.parametrize("width", [62, 80, 100, 120, 132])
 def test_lines_broken_at_a_width(width: int) -> None:
     """A terminal's copy: the numbers in the remedy, which stand in two of its lines, and the first one's number."""
     log = broken(LONG, width)
@@ -53,7 +54,7 @@ def test_lines_broken_at_a_width(width: int) -> None:
     assert found.cls == "gpu_memory_not_free"
     assert "71.33 GiB are wanted" in found.action
     assert found.line is not None
-    assert "[core.py:1330] ValueError" in broken(LONG, width).split("\n")[found.line - 1]
+    assert "[core.py:1330] Val" in broken(LONG, width).split("\n")[found.line - 1]
 
 
 def test_long_lines_are_not_taken_for_broken_ones() -> None:
@@ -83,3 +84,15 @@ def test_the_end_of_a_long_prompt_is_a_users() -> None:
     for before in ("INFO 03-02 08:00:00 logger.py:37] ", "ERROR 03-02 08:00:00 [x.py:1] ", ""):
         echo = f"{before}Received request r-1: prompt: '{'word ' * 9000}{CAUSE}', params: x\n"
         assert in_bulk(NEW + SERVING + echo) is None
+
+
+def test_a_line_is_put_together_from_so_many_pieces() -> None:
+    """Forty before the one that matters, forty after it: a file that is one broken line is not read as a whole."""
+    rows = [b"INFO 09-02 08:00:30 [x.py:1] ".ljust(80, b"y"), *[b"y" * 80] * 200, b"the end"]
+    data = b"\n".join(rows) + b"\n"
+    paste = Paste.of(data)
+    assert paste.width == 80
+    begin, end = paste.whole(data, 100 * 81, 101 * 81 - 1, 0)
+    assert (begin, end) == ((100 - MAX_JOINED) * 81, (101 + MAX_JOINED) * 81 - 1)
+    assert paste.whole(data, 10 * 81, 11 * 81 - 1, 0) == (0, (11 + MAX_JOINED) * 81 - 1)
+    assert paste.whole(data, 190 * 81, 191 * 81 - 1, 180 * 81) == (180 * 81, len(data) - 1)

@@ -74,6 +74,7 @@ def test_a_status_alone_proves_nothing(exit_code: int) -> None:
 def test_some_signals_speak(exit_code: int, cls: str) -> None:
     """These are sent by the kernel alone."""
     assert found(NEW + SERVING, Context(exit_code=exit_code)).cls == cls
+    assert found(NEW + SERVING, Context(signal=-exit_code if exit_code < 0 else exit_code - 128)).cls == cls
 
 
 def test_our_own_kill_is_no_oom_kill() -> None:
@@ -287,3 +288,24 @@ def test_scattered_slow_reads_are_no_hang() -> None:
     assert line_by_line(NEW + SERVING + "".join(read.format(f"{hour:02}") for hour in range(24))) is None
     assert in_bulk(NEW + SERVING + "".join(read.format(f"{hour:02}") for hour in range(24))) is None
     assert found(NEW + SERVING + read.format("03") + 3 * read.format("09")).cls == "hang_health_ok"
+
+
+def test_an_end_that_was_asked_for_makes_no_cause_of_a_warning() -> None:
+    """The same status is a failed start where nobody asked for the end: then a warning before it may be why."""
+    log = NEW + LOADING + "WARNING 09-02 08:02:00 [core.py:1330] " + OOM
+    assert found(log, Context(exit_code=1)).cls == "oom_at_load"
+    assert line_by_line(log, Context(exit_code=1, stop_requested=True)) is None
+
+
+def test_stats_lines_that_are_cut_off_tell_nothing() -> None:
+    """Six whole ones are a scheduler that stands still; without their figures they only say that it served."""
+    whole = (
+        "INFO 09-02 08:03:{:02} [loggers.py:271] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 9 reqs, GPU KV cache usage: 3.0%\n"
+    )
+    stuck = "".join(whole.format(10 * number) for number in range(6))
+    assert found(NEW + SERVING + stuck).cls == "hang_health_ok"
+    for size in (len("INFO 09-02 08:03:00 [loggers.py:271] Engine 000: Avg prompt throughput"), whole.index("reqs,")):
+        cut = "".join(whole.format(10 * number)[:size] + "\n" for number in range(6))
+        assert line_by_line(NEW + SERVING + cut) is None
+        assert in_bulk(NEW + SERVING + cut) is None

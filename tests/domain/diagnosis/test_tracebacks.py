@@ -183,3 +183,29 @@ def test_tracebacks_without_end() -> None:
     assert len(diagnoser._now.raised) <= 32
     diagnoser.feed(HEADER)
     assert not diagnoser.heeds_every_line
+
+
+def test_a_deep_traceback_names_where_it_was_raised() -> None:
+    """Frames beyond what is kept: the last one is told all the same, and the first ones are not lost."""
+    deep = "".join(f'{ERR}  File "/x/{"deep/" * 60}a.py", line {n}, in f{n}\n' for n in range(230))
+    log = NEW + FAILED + deep + FRAME + ERR + "acme.Odd: deep down\n" + GIVEN_UP
+    assert found(log).evidence == "acme.Odd: deep down"
+    assert "/x/models/acme.py:88 in load_parts" in found(log).action
+
+
+def test_the_exceptions_that_are_kept() -> None:
+    """Hundreds that harmed nothing: of those before a death the last ones count, of those after it the first ones."""
+    caught = "".join(f'{HEADER}  File "/x/a.py", line 1, in f\nLookupError: {n} was caught\n' for n in range(60))
+    child = HEADER + '  File "/x/b.py", line 1, in f\nLookupError: the cause\n'
+    died = "RuntimeError: Engine process failed to start. See stack trace for the root cause.\n"
+    assert found(NEW + caught + "text\n" * 300 + child + died).evidence == "LookupError: the cause"
+    after = found(NEW + FAILED + FRAME + ERR + "KeyError: 'cause'\n" + caught.replace("caught", "lost") + GIVEN_UP)
+    assert after.evidence == "KeyError: 'cause'"
+
+
+def test_a_start_that_failed_with_a_warning_alone() -> None:
+    """No line says that a process died badly, and so no exception of the log is taken for its cause."""
+    log = NEW + "WARNING 09-02 08:02:00 [core.py:1330] EngineCore failed to start.\n"
+    diagnosis = found(log, Context(exit_code=1))
+    assert diagnosis.cls == "engine_core_init_failed"
+    assert diagnosis.summary == "the engine did not start, and the log does not say why"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import assert_never
 
 from vllm_supervisor.domain.diagnosis import verdict as judge
 from vllm_supervisor.domain.diagnosis.catalogue import GATE, SIGNATURES
@@ -122,16 +123,15 @@ class Diagnoser:
         elif all(isinstance(orders, tuple) for orders in learnt):
             self._shapes[shape] = tuple(order for orders in learnt if isinstance(orders, tuple) for order in orders)
 
-    def feed_stats(self, line: str, number: int) -> bool:
-        """Take one stats line, and say whether it was one."""
+    def feed_stats(self, line: str, number: int) -> None:
+        """Take one stats line; one that is cut off tells nothing."""
         found = STATS.search(line)
         if found is None:
-            return False
+            return
         moving = float(found["prompt"]) > 0 or float(found["generation"]) > 0
         text = shortened(found.group(), MAX_EVIDENCE)
         running, waiting, usage = int(found["running"]), int(found["waiting"]), found["usage"] or ""
         self._now.stats.append(Stats(number, moving, running, waiting, usage, clock(line), text))
-        return True
 
     def forget_stats(self) -> None:
         """Drop the stats lines taken so far; a bulk reader takes those of the tail in their place."""
@@ -253,6 +253,8 @@ class Diagnoser:
                 now.run_time_failure = True
             case Mark.LOAD | Mark.LOADED | Mark.CACHED | Mark.GRAPHS:
                 now.stage, now.stage_line = mark.value, self._number
+            case _:
+                assert_never(mark)
 
     def _follow(self, mark: Mark) -> None:
         """Take note that a traceback follows, and whose."""

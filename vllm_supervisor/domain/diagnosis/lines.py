@@ -133,12 +133,9 @@ def begins_a_line(text: str) -> bool:
 
 def _unfold(text: str) -> list[str] | None:
     try:
-        record = json.loads(text)
+        fields = cast("dict[str, object]", json.loads(text))  # a brace begins it: an object, or no JSON
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict):
-        return None
-    fields = cast("dict[str, object]", record)
     message = next(
         (value for key in ("message", "MESSAGE", "log", "msg", "line", "textPayload") if (value := fields.get(key))),
         None,

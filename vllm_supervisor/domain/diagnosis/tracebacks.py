@@ -133,9 +133,12 @@ class Tracebacks:
             self._until = self._pending = 0
             return
         self._after_frame = True
+        frame = body[:_MAX_TEXT]
         if self._size < _MAX_FRAMES:
-            self._frames.append(body[:_MAX_TEXT])
-            self._size += len(body[:_MAX_TEXT])
+            self._frames.append(frame)
+            self._size += len(frame)
+        elif _PLACE.match(frame):
+            self._frames[-1] = frame  # the last one is where it was raised
 
     def _completed(self, announced: Raised, line: Line) -> Raised | None:
         text = line.body.strip()
