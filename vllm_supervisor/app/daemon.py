@@ -1,5 +1,6 @@
 """The daemon: sockets, signals, the service manager, and the loop that owns the engine."""
 
+import gc
 import os
 import random
 import shutil
@@ -62,6 +63,16 @@ def main(plan: Plan, source: Source) -> int:
             if told is None:
                 raise
             raise told from None
+
+
+def _set_apart_what_stays() -> None:
+    """Leave what there is by now out of every later collection of garbage.
+
+    CPython looks for old garbage only once as much as a quarter of all that lives has come to it: with our modules in
+    the count, some 2 MiB of ended engines' tasks; and each look would hold the loop for as long as they take to walk.
+    """
+    gc.freeze()  # unseen: hardly any of it is garbage, and finding out takes 50 ms
+    gc.collect()  # from now on the count is of what is not frozen
 
 
 def _admins(plan: Plan) -> frozenset[int]:
@@ -146,6 +157,7 @@ class Daemon:
             group.start_soon(self._keep_watchdog, supervisor)
             group.start_soon(self._keep_log, supervisor)
             self._announce()
+            _set_apart_what_stays()
         self._logger.info("ended", status=self._status)
         return self._status
 
