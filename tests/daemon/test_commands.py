@@ -29,7 +29,7 @@ def test_a_life_by_commands(pliable: Make) -> None:
     rig = pliable({"restart": {"min_backoff": 0.05, "max_backoff": 0.1, "never_ready_limit": 1}})
     names = ("status", "wait", "start", "stop", "restart", "events", "logs")
     assert {name: code(rig, name) for name in names} == dict.fromkeys(names, 3)
-    rig.simulate(load_seconds=1)
+    rig.simulate(load_seconds=4)
     rig.start()
     assert code(rig, "status") == 0
     assert code(rig, "status", "--check") == 1
