@@ -426,6 +426,8 @@ class Published(NamedTuple):
     total: int
     per_token: int | None
     """KV bytes a token on one GPU in 16 bit, beyond any window; None where there is no such figure, 0 without KV."""
+    off: int = 0
+    """Bytes by which the configuration's own total differs: buffers, biases it does not tell of, a rounded figure."""
 
 
 PUBLISHED = {
@@ -433,20 +435,20 @@ PUBLISHED = {
     "Llama-3-70B": Published(LLAMA_3_70B, 141_107_412_992, 320 << 10),
     "Llama-2-7B": Published(LLAMA_2_7B, 13_476_831_232, 512 << 10),
     "Qwen2.5-7B": Published(QWEN_25_7B, 15_231_233_024, 56 << 10),
-    "Qwen2.5-VL-7B": Published(QWEN_25_VL_7B, 16_584_333_312, 56 << 10),
+    "Qwen2.5-VL-7B": Published(QWEN_25_VL_7B, 16_584_333_312, 56 << 10, 2_560),
     "Qwen3-0.6B": Published(QWEN_3_06B, 1_192_099_840, 112 << 10),
     "Qwen3-32B": Published(QWEN_3_32B, 65_524_246_528, 256 << 10),
     "Qwen3-30B-A3B": Published(QWEN_3_30B_A3B, 61_064_245_248, 96 << 10),
-    "DeepSeek-V3": Published(DEEPSEEK_V3, 688_586_727_753, 61 * 1152),
+    "DeepSeek-V3": Published(DEEPSEEK_V3, 688_586_727_753, 61 * 1152, -116_599_400),
     "Gemma-3-27B": Published(GEMMA_3_27B, 54_864_813_280, 80 << 10),
     "Gemma-3-4B": Published(GEMMA_3_4B, 2 * 4_300_079_472, 5 * 4096),
-    "LLaVA-1.5-7B": Published(LLAVA_15_7B, 2 * 7_063_427_072, 512 << 10),
-    "Pixtral-12B": Published(PIXTRAL_12B, 2 * 12_682_000_000, 160 << 10),
+    "LLaVA-1.5-7B": Published(LLAVA_15_7B, 2 * 7_063_427_072, 512 << 10, -6_144),
+    "Pixtral-12B": Published(PIXTRAL_12B, 2 * 12_682_000_000, 160 << 10, 1_479_424),
     "gpt-oss-20b": Published(GPT_OSS_20B, 13_761_264_768, 24 << 10),
     "Mixtral-8x7B": Published(MIXTRAL_8X7B, 93_405_585_408, 128 << 10),
     "Qwen3-Next-80B-A3B without its draft layer": Published(QWEN_3_NEXT, 2 * 79_674_391_296, None),
     "Jamba-v0.1": Published(JAMBA, 2 * 51_570_323_328, None),
     "Granite-4.0-H-Small": Published(GRANITE_4_H_SMALL, 2 * 32_207_337_984, None),
-    "Nemotron-H-8B": Published(NEMOTRON_H_8B, 2 * 8_101_217_280, None),
-    "BERT base": Published(BERT, 4 * 109_482_240, 0),
+    "Nemotron-H-8B": Published(NEMOTRON_H_8B, 2 * 8_101_217_280, None, -729_088),
+    "BERT base": Published(BERT, 4 * 109_482_240, 0, -3_072),
 }

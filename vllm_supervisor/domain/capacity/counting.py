@@ -80,6 +80,20 @@ def mlp(hidden: int, inner: int, family: Family, fields: Fields) -> Counts:
     return Counter({Part.MLP: matrices * hidden * inner, Part.NORM: (matrices - 1) * inner + hidden if bias else 0})
 
 
+def adjusted(fields: Fields) -> Fields:
+    """Return the fields with the width that LFM2's MLPs have: two thirds of what is written, rounded up (vLLM 0.32)."""
+    if fields.text("model_type") != "lfm2":
+        return fields
+    width = fields.count("block_ff_dim", "intermediate_size")
+    if fields.flag("block_auto_adjust_ff_dim", default=True):
+        factor = fields.values.get("block_ffn_dim_multiplier")
+        width = 2 * width // 3
+        width = int(factor * width) if isinstance(factor, int | float) and 0 < factor < width else width
+        step = fields.count("block_multiple_of", default=256)
+        width = -(-width // step) * step
+    return Fields({**fields.values, "intermediate_size": width}, fields.where)
+
+
 def moe(hidden: int, experts: Moe, family: Family, name: str) -> Counts:
     """Count the experts of one layer, their router, and what every token passes."""
     matrices = 3 if family.gated else 2

@@ -33,7 +33,7 @@ def read(config: Mapping[str, Any], where: str = "config.json") -> Architecture:
         raise BadInputError(where, _unknown(whole, outer), "name a model of a known family, or say which it is like "
                             "with --like MODEL_TYPE (llama, qwen3_moe, deepseek_v3 …)")  # fmt: skip
     name, kind = found
-    text = Fields({**text.values, "model_type": name}, where)
+    text = counting.adjusted(Fields({**text.values, "model_type": name}, where))
     read_one = _encoder if kind.shape is Shape.ENCODER else _decoder
     architecture_name = next((str(item) for item in whole.items("architectures")), outer)
     return read_one(whole, text, kind, architecture_name)
@@ -178,7 +178,7 @@ def _feed_forward(
         inner = text.count("intermediate_size_mlp", "intermediate_size")
     else:
         legacy = 4 * hidden
-        own = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim")
+        own = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
         inner = text.count(*own, default=legacy if not kind.gated or kind.positions else None)
     return counting.mlp(hidden, inner, kind, text)
 
