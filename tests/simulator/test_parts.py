@@ -107,5 +107,8 @@ def test_imports_stay_cheap() -> None:
     """The standard library's heavy parts stay out: hundreds of tests pay for each import."""
     heavy = ["argparse", "asyncio", "ctypes", "dataclasses", "inspect", "logging", "pathlib", "ssl", "subprocess"]
     code = f"import sys; import vllm_supervisor.simulator.main; print(*[m for m in {heavy} if m in sys.modules])"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    root = str(Path(__file__).parents[2])
+    # -S, and the path by hand: what the environment's own hooks import is not ours.
+    command = [sys.executable, "-S", "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": root})
     assert printed.stdout.strip() == ""

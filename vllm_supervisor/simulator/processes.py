@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from vllm_supervisor.simulator.knobs import Knobs
 
@@ -20,23 +21,28 @@ def fork(knobs: Knobs, name: str, body: Callable[[], int], closes: Iterable[sock
     # Until its handlers are reset, a signal in the child would be written to the parent's wake-up descriptor.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     pid = os.fork()
-    if pid:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # By the parent, so that a child that is killed at once was there all the same.
-        note(knobs, name, pid)
-        return pid
+    if pid == 0:
+        _live(knobs, body, closes, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # By the parent, so that a child that is killed at once was there all the same.
+    note(knobs, name, pid)
+    return pid
+
+
+def _live(knobs: Knobs, body: Callable[[], int], closes: Iterable[socket.socket], mask: set[int]) -> NoReturn:
+    """Be the child, which never returns into its parent's code. `mask` are the signals that were blocked before."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in _HANDLED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for end in closes:
             end.close()
         guard(knobs)
         code = body()
-    except BaseException:  # noqa: BLE001 - the child must not return into its parent's code
+    except BaseException:  # noqa: BLE001 - whatever it is, it ends here
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)

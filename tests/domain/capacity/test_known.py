@@ -207,6 +207,18 @@ def test_an_encoder_that_just_fits_is_tight() -> None:
     assert sized(models.BERT, Ask(utilization=0.5), memory=memory).tight
 
 
+def test_a_cache_of_given_size_that_just_fits_is_tight() -> None:
+    """Whether it runs out of memory depends on what is beside the weights; with more room, or far too little, not."""
+    ask = Ask(kv_cache_memory=4 << 30)
+    roomy = sized(models.LLAMA_3_8B, ask)
+    brim = roomy.weights.rank + roomy.overhead.likely + (4 << 30)
+    assert [sized(models.LLAMA_3_8B, ask, memory=brim + more).tight for more in (-(8 << 30), 0, 8 << 30)] == [
+        False,
+        True,
+        False,
+    ]
+
+
 def test_a_checkpoint_that_is_here_is_taken_at_its_word() -> None:
     """Its bytes count, and the configuration only divides them; what is not loaded is stored all the same."""
     kind = gpu("H100")

@@ -270,7 +270,9 @@ def test_a_cache_of_given_size_must_fit_beside_the_weights() -> None:
     assert not smaller.sizing.beyond
     assert any(one.sizing.fits for one in remedies(now) if "fp8" in one.change)
     assert sized(models.LLAMA_3_8B, replace(ask, kv_cache_memory=20 << 30), "L40S").fits
-    assert not sized(models.LLAMA_3_70B, Ask(kv_cache_memory=1 << 30)).fits
+    large = sized(models.LLAMA_3_70B, Ask(kv_cache_memory=1 << 30))
+    assert not large.fits
+    assert not [one.change for one in remedies(large) if "--kv-cache-memory-bytes" in one.change], "nothing is left"
     assert not sized({**models.BERT, "num_hidden_layers": 4000}, Ask(kv_cache_memory=1 << 20), "L4").fits
 
 

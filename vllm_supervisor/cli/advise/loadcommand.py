@@ -29,7 +29,11 @@ def run_load(args: argparse.Namespace, socket: str) -> int:
         # Before the load: it takes minutes, and others have a part in it.
         _write(args.csv, "", mode="a")
     quiet = args.json or args.csv == _OUT
-    run = load(args, socket, _ignore if quiet else _show)
+    return _told(load(args, socket, _ignore if quiet else _show), args)
+
+
+def _told(run: Run, args: argparse.Namespace) -> int:
+    """Show what came out, and return the status."""
     if args.csv == _OUT:
         print(loadtext.as_csv(run), end="")
     elif args.json:
