@@ -149,6 +149,71 @@ def test_a_gguf_file_that_is_cut_off(tmp_path: Path, length: int) -> None:
         look("m.gguf", tmp_path)
 
 
+def gguf_of(*entries: bytes, tensors: tuple[bytes, ...] = (), named: int | None = None) -> bytes:
+    """A GGUF file of these entries and tensors; `named` is how many of the former its header says there are."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries) if named is None else named)
+    return head + b"".join(entries) + b"".join(tensors) + bytes(100)
+
+
+def gguf_entry(key: str, kind: int, value: bytes) -> bytes:
+    return gguf_text(key) + struct.pack("<I", kind) + value
+
+
+NAMED = gguf_entry("general.architecture", 8, gguf_text("deepseek2"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gguf_of(NAMED, named=1 << 40), "its header is cut off or broken"),
+        (gguf_of(gguf_entry("x", 9, struct.pack("<IQ", 9, 1))), "its header is cut off or broken"),
+        (gguf_of(gguf_entry("x", 77, b"")), "its header is cut off or broken"),
+        (gguf_of(tensors=(gguf_text("t") + struct.pack("<I", 9),)), "its header is cut off or broken"),
+        (gguf_of(struct.pack("<Q", 1 << 20)), "its header is cut off or broken"),
+        (gguf_of(gguf_entry("x", 4, bytes(4))), "it does not name its architecture"),
+        (
+            gguf_of(NAMED, tensors=(gguf_text("t") + struct.pack("<IQIQ", 1, 5, 0, 1000),)),
+            "at least 900 bytes are missing at its end",
+        ),
+    ],
+    ids=[
+        "too many entries",
+        "lists in lists",
+        "unknown kind",
+        "dimensions",
+        "a text beyond the end",
+        "no name",
+        "no data",
+    ],
+)
+def test_a_gguf_file_that_makes_no_sense(tmp_path: Path, content: bytes, words: str) -> None:
+    """One line, in bounded time and memory, whatever it holds."""
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(BadInputError, match=f"m.gguf: {words}"):
+        look("m.gguf", tmp_path)
+
+
+def test_a_gguf_file_with_latent_attention_and_numbers_for_each_layer(tmp_path: Path) -> None:
+    """DeepSeek's key lengths are those of the latent; a list that repeats a number is that number."""
+    numbers = {
+        "attention.kv_lora_rank": 512,
+        "attention.key_length": 576,
+        "attention.key_length_mla": 192,
+        "attention.value_length_mla": 128,
+        "rope.dimension_count": 64,
+    }
+    entries = [gguf_entry(f"deepseek2.{key}", 4, struct.pack("<I", value)) for key, value in numbers.items()]
+    entries += [
+        gguf_entry("deepseek2.attention.head_count", 9, struct.pack("<IQ3I", 4, 3, 16, 16, 16)),
+        gguf_entry("deepseek2.feed_forward_length", 9, struct.pack("<IQ3I", 4, 3, 1, 2, 3)),
+    ]
+    (tmp_path / "m.gguf").write_bytes(gguf_of(NAMED, *entries))
+    found = look("m.gguf", tmp_path).config
+    told = ("model_type", "qk_nope_head_dim", "v_head_dim", "num_attention_heads", "tie_word_embeddings")
+    assert [found[name] for name in told] == ["deepseek_v2", 128, 128, 16, True]
+    assert "head_dim" not in found
+
+
 def broken(tmp_path: Path, content: bytes) -> None:
     """A model with one shard of this content."""
     (folder(tmp_path / "m") / "model.safetensors").write_bytes(content)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.wheels import shared_object
+from tests.eventually import eventually
 from vllm_supervisor.adapters.vllmenv import Place
+from vllm_supervisor.adapters.vllmenv.child import run
 from vllm_supervisor.adapters.vllmenv.elf import needed
+from vllm_supervisor.adapters.vllmenv.inspect import look_into
 from vllm_supervisor.errors import SupervisorError
 
 
@@ -76,3 +79,54 @@ def test_a_switch_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     assert place.current == first
     place.discard(first)
     assert first.is_dir()
+
+
+def test_a_program_that_builds_and_fails(tmp_path: Path) -> None:
+    """What it printed passes through, blank lines apart; its end is told with its last line, and what cannot be run."""
+    said: list[str] = []
+    with (tmp_path / "lock").open("w") as lock:
+
+        def building(*command: str) -> None:
+            run(command, said.append, environ={"PATH": "/usr/bin:/bin"}, lock=lock.fileno())
+
+        building("sh", "-c", "echo one; echo; echo ' two '")
+        assert said == ["one", " two"]
+        with pytest.raises(SupervisorError, match=r"sh: ended with status 3: no room; see its lines above"):
+            building("sh", "-c", "echo no room >&2; exit 3")
+        with pytest.raises(SupervisorError, match=r"sh: was killed by signal 9: it said nothing"):
+            building("sh", "-c", "kill -9 $$")
+        with pytest.raises(SupervisorError, match=r"uv: cannot be run: No such file or directory; repair it, or"):
+            building(str(tmp_path / "uv"))
+
+
+def test_an_interrupted_build_ends_its_whole_session(tmp_path: Path) -> None:
+    """Also those of it that ignore SIGTERM: nothing writes on after us."""
+
+    def interrupted(line: str) -> None:
+        (tmp_path / "pid").write_text(line)
+        raise KeyboardInterrupt
+
+    script = "sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' & wait"
+    with (tmp_path / "lock").open("w") as lock, pytest.raises(KeyboardInterrupt):
+        run(("sh", "-c", script), interrupted, environ={"PATH": "/usr/bin:/bin"}, lock=lock.fileno())
+    status = Path("/proc", (tmp_path / "pid").read_text(), "stat")
+    eventually(lambda: not status.exists() or " Z " in status.read_text(), what="the deaf one is ended")
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (None, "No such file or directory"),
+        ("echo Segmentation fault >&2; echo >&2; exit 139", "Python ended with status 139: Segmentation fault"),
+        ("exit 1", "Python ended with status 1: "),
+    ],
+)
+def test_an_environment_whose_python_does_not_work(tmp_path: Path, script: str | None, error: str) -> None:
+    """It is a finding, with what can still be said, and no exception."""
+    (tmp_path / "bin").mkdir()
+    if script is not None:
+        (tmp_path / "bin/python").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin/python").chmod(0o755)
+    found = look_into(tmp_path, {"PATH": "/usr/bin:/bin"})
+    assert error in found.error
+    assert found.vllm == ""

@@ -3,14 +3,20 @@
 import gzip
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from tests.cli.fake_daemon import FakeDaemon, fake_daemon
 from tests.eventually import eventually
+from vllm_supervisor.cli.advise.live import Question
+from vllm_supervisor.cli.advise.text import advice_text
+from vllm_supervisor.cli.advise.watch import watch
 from vllm_supervisor.cli.main import main
 
 KEYS = {"verdict", "current_concurrency", "target_concurrency", "evidence"}
@@ -224,3 +230,63 @@ def test_watch_prints_rows_until_interrupted(tmp_path: Path) -> None:
         head, row = out.read_text().splitlines()[:2]
         assert head.split() == ["time", "running", "waiting", "KV", "tokens/s", "keep", "verdict"]
         assert row.split()[1:] == ["32", "0", "40.0%", "400", "64", "client_bound"]
+
+
+def test_watch_draws_a_table_in_place(tmp_path: Path) -> None:
+    """On a terminal: head, rows, and below them the headline and what to change, drawn over what was there before."""
+    ours, theirs = pty.openpty()
+    with fake_daemon(tmp_path) as daemon:
+        now = {"running": 32, "waiting": 0, "kv_cache_usage": None, "generation_tokens_per_s": None}
+        daemon.advice = {"advice": {**ADVICE, "target_trusted": False}, "why": None, "now": now}
+        command = [sys.executable, "-m", "vllm_supervisor", "advise", "--watch", "--socket", daemon.path]
+        watching = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE)
+        os.close(theirs)
+        shown = b""
+        try:
+            while shown.count(b"\033[J") < 2:
+                shown += os.read(ours, 4096)
+            watching.send_signal(2)
+            assert watching.wait(30) == 130
+        finally:
+            watching.kill()
+            watching.communicate()
+            os.close(ours)
+    first, second = shown.decode().replace("\r\n", "\n").split("\033[J")[:2]
+    head, row, _, headline, change = first.replace("\r\033[K", "").splitlines()
+    assert head.split()[0] == "time"
+    assert row.split()[1:] == ["32", "0", "-", "-", "64?", "client_bound"]
+    assert headline == "client_bound: keep 64 in flight"
+    assert change == "next: engine.vllm.concurrency: have clients keep 64 requests in flight"[:79]
+    assert second.startswith("\033[5A")
+    assert second.count("client_bound") == 3
+
+
+def test_watch_as_json(tmp_path: Path) -> None:
+    """An object a line, whatever the daemon has to say."""
+    with fake_daemon(tmp_path) as daemon:
+        question = Question(daemon.path, None, None)
+        looks: list[float] = []
+
+        def pause(seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) == 2:
+                raise KeyboardInterrupt
+
+        out = io.StringIO()
+        with redirect_stdout(out), pytest.raises(KeyboardInterrupt):
+            watch(question, as_json=True, pause=pause)
+    assert [json.loads(line)["why"] for line in out.getvalue().splitlines()] == ["not yet", "not yet"]
+
+
+def test_advice_in_words() -> None:
+    """Where to settle, what caps it, what comes later; and why there is no figure, where there is none."""
+    knee = {"why": "1700 tokens/s at 64, no more above", "flat": True, "settle": 64}
+    later = [{"change": "--max-num-seqs", "why": "raise it"}, {"change": "a second replica", "why": "then"}]
+    whole = {**ADVICE, "knee": knee, "clamps": ["--max-num-seqs is 48"], "later": later, "target_cut": "128 by KV"}
+    lines = advice_text(whole).splitlines()
+    assert "settle at   64" in lines
+    assert "in flight   32 now, keep 64; 128 by KV" in lines
+    assert "capped by   --max-num-seqs is 48" in lines
+    assert lines[-2:] == ["then        --max-num-seqs: raise it", "            a second replica: then"]
+    nothing = {**ADVICE, "target_concurrency": None, "target_doubt": "nothing runs"}
+    assert "in flight   no advice: nothing runs" in advice_text(nothing).splitlines()

@@ -398,3 +398,42 @@ def _first_line(command: list[str], log: Path, pattern: str) -> re.Match[str]:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
         psutil.wait_procs(members, timeout=30)
+
+
+LONG = {**models.LLAMA_3_8B, "max_position_embeddings": 131072}
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "status", "said"),
+    [
+        (models.LLAMA_3_8B, ["--kv-cache-memory-bytes", "4GiB"], 0, ["; no GPU is known, and whether the weights fit"]),
+        (models.BERT, ["--gpu-memory", "L4"], 0, ["KV cache                    none   an encoder keeps nothing"]),
+        (models.GEMMA_3_27B, ["--gpu-memory", "H100"], 0, [" while all windows see it", "The vision part is counted"]),
+        (
+            {**models.GEMMA_3_27B, "audio_config": {"hidden_size": 64}}, ["--gpu-memory", "H100"], 0,
+            ["Not counted: audio; the configuration does not tell their weights."],
+        ),
+        (LONG, ["--gpu-memory", "L4"], 1, ["does not fit: one request of 131,072 tokens takes 11."]),
+        (
+            models.LLAMA_3_8B, ["--gpu-memory", "A100", "--kv-cache-dtype", "fp8"], 0,
+            ["A100 80 does not compute in FP8 (Ada, Hopper and later do): it saves memory, not time."],
+        ),
+        (
+            models.LLAMA_3_8B, ["--gpu-memory", "L40S", "--gpus", "2", "--tensor-parallel-size", "2"], 0,
+            ["on 2 GPUs (L40S", ", tensor-parallel 2, ", "L40S has no NVLink: tensor parallelism waits for PCIe"],
+        ),
+        (
+            models.LLAMA_3_8B, ["--gpu-memory", "L40S", "--gpus", "2"], 0,
+            ["It fits one GPU: 2 copies on 2 GPUs serve more than one copy on all of them."],
+        ),
+    ],
+    ids=["no GPU", "encoder", "windows", "uncounted", "one request", "FP8", "PCIe", "copies"],
+)  # fmt: skip
+def test_what_is_remarked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: models.Config, words: list[str], status: int,
+    said: list[str],
+) -> None:  # fmt: skip
+    """What an operator would not see in the figures."""
+    assert main(["size", written(tmp_path, config), *words]) == status
+    out = capsys.readouterr().out
+    assert [text for text in said if text not in out] == [], out

@@ -11,9 +11,12 @@ import pytest
 
 from tests.eventually import eventually
 from tests.process.lab import PATIENCE, Lab, content, daemon, ending, gone, python, shell
+from vllm_supervisor.adapters.process import EngineLauncher
 from vllm_supervisor.adapters.process.outlet import Outlet, open_log
+from vllm_supervisor.adapters.process.procfs import Proc, Stat
+from vllm_supervisor.adapters.process.spawn import launch
 from vllm_supervisor.domain.model import ExitStatus
-from vllm_supervisor.errors import LaunchError
+from vllm_supervisor.errors import LaunchError, SupervisorError
 
 
 def shown(lab: Lab) -> dict[str, object]:
@@ -144,3 +147,58 @@ async def test_launch_that_cannot_be_noted_leaves_no_process(lab: Lab) -> None:
     (lab.state_dir / "engine.json").mkdir()
     with pytest.raises(LaunchError, match="state directory"):
         await launcher.spawn(1)
+
+
+@pytest.mark.asyncio
+async def test_arguments_and_directories_that_cannot_be_are_explained(lab: Lab, tmp_path: Path) -> None:
+    """Each with the key to correct, also what was in order when it was looked for a moment before."""
+    with pytest.raises(LaunchError, match=r"null.*correct engine\.vllm\.launcher and extra_args"):
+        await lab.launcher(("sleep", "1\x00")).spawn(1)
+    with pytest.raises(LaunchError, match=r"nowhere does not exist; correct engine\.vllm\.cwd"):
+        launch("/bin/sleep", lab.spec(("sleep", "1"), cwd=str(tmp_path / "nowhere")), {}, 2)
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(LaunchError, match="Permission denied"):
+        launch(str(folder), lab.spec((str(folder),)), {}, 2)
+
+
+class Hides(Proc):
+    """A process table in which some processes are not to be seen."""
+
+    def __init__(self, *, me: bool) -> None:
+        super().__init__()
+        self._me = me
+
+    def stat(self, pid: int) -> Stat | None:
+        return None if (pid == os.getpid()) == self._me else super().stat(pid)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("me", "why"), [(True, "/proc: does not show this daemon"), (False, "the exit of the launcher was taken")]
+)
+async def test_a_launch_that_cannot_be_followed_leaves_no_process(lab: Lab, *, me: bool, why: str) -> None:
+    """Neither before the engine runs nor once it does; the fixture sees that nothing is left."""
+    launcher = EngineLauncher(lab.spec(shell("sleep 1000")), lab.state_dir, proc=Hides(me=me))
+    with pytest.raises(LaunchError, match=why):
+        await launcher.spawn(1)
+
+
+def test_a_state_directory_that_cannot_be_used(lab: Lab) -> None:
+    """One line that names it and what to do."""
+    (lab.state_dir / "instance-id").mkdir()
+    with pytest.raises(SupervisorError, match=r"state directory .*state: is a directory; make room"):
+        lab.launcher(shell("true"))
+
+
+@pytest.mark.asyncio
+async def test_an_end_that_cannot_be_noted_is_told(lab: Lab) -> None:
+    """A later daemon looks, and finds nothing: no reason to end this one."""
+    launcher = lab.launcher(shell("true"))
+    async with ending(await launcher.spawn(1)) as engine:
+        await gone(engine)
+    (lab.state_dir / "engine.json.new").mkdir()
+    launcher.forget(1)
+    assert [(note.kind, "Is a directory" in str(note.fields["why"])) for note in lab.notes] == [
+        ("state_not_written", True)
+    ]

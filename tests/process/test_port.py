@@ -5,13 +5,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.eventually import aeventually
 from tests.ports import free_port
 from tests.process.lab import PATIENCE, Lab, ending, python, shell
-from vllm_supervisor.adapters.process.listeners import TIME_WAIT, answering, sockets_on
+from vllm_supervisor.adapters.process.listeners import TIME_WAIT, answering, owned, sockets_on
 from vllm_supervisor.adapters.process.port import port_blocker, shown
 from vllm_supervisor.adapters.process.procfs import Proc
 from vllm_supervisor.domain.model import Blocker, BlockerKind
@@ -188,3 +189,21 @@ async def test_listener_at_another_address_says_nothing() -> None:
 
 def kernel() -> tuple[int, ...]:
     return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+
+
+async def test_listeners_in_a_process_table_that_shows_little(tmp_path: Path) -> None:
+    """Of nobody nothing is ours; unread lists say nothing; a member that is gone does not hide those that live."""
+    proc = Proc(tmp_path)
+    line = "   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1\n"
+    assert owned(proc, [], "127.0.0.1", 8000) is False
+    assert owned(proc, [1, 2], "127.0.0.1", 8000) is None
+    (tmp_path / "2/net").mkdir(parents=True)
+    (tmp_path / "2/net/tcp").write_text("head\n")
+    assert owned(proc, [1, 2], "127.0.0.1", 8000) is False
+    (tmp_path / "2/net/tcp").write_text("head\n" + line)
+    (tmp_path / "2/fd").mkdir()
+    assert owned(proc, [1, 2], "127.0.0.1", 9000) is False
+    (tmp_path / "2/fd/3").symlink_to("socket:[77]")
+    assert owned(proc, [1, 2], "127.0.0.1", 8000) is True
+    listed = sockets_on(proc, 8000, "2") or []
+    assert [answering(listed, host) for host in ("my.host", "0.0.0.0", "::1")] == [listed, listed, []]

@@ -132,8 +132,6 @@ def _verdict(sizing: Sizing) -> str:
             return f"does not fit: weights, cache and what is beside them take {gib(sizing.beyond)} more than a GPU has"
         if sizing.budget < 0:
             return f"does not fit: {gib(-sizing.budget)} are missing on each GPU"
-        if sizing.pool is None:
-            return "does not fit"
         missing = (sizing.request_bytes or 0) - sizing.budget
         return f"does not fit: one request of {sizing.max_len:,} tokens takes {gib(max(missing, 0))} more than there is"
     return "fits" + ("; tight: it depends on what is really taken beside the weights" if sizing.tight else "")

@@ -16,7 +16,7 @@ from vllm_supervisor.config.regular import read_regular
 UNCLEAR = ""
 _MAX_BYTES = 1 << 20
 _MOST_MENTIONS = 5
-_MENTION = re.compile(r"""\bsocket["']?\s*:\s*["']?([^\s"',}#]+)""")
+_MENTION = re.compile(r"""\bsocket["']?\s*:\s*["']?((?:\$\{[^}\n]*\}|[^\s"',}#])+)""")
 
 
 def configured_socket(path: Path, environ: Mapping[str, str]) -> str | None:
