@@ -16,42 +16,42 @@ def judged(rows: list[Row], setting: Setting | None = None, **how: Any) -> Advic
     return found
 
 
-@pytest.mark.parametrize(
-    ("rows", "setting", "how", "target", "trusted"),
-    [
-        pytest.param(steady(32, 0, 0.40), Setting(), {}, 64, True, id="the worked example"),
-        pytest.param(steady(5, 0, 0.01), Setting(), {}, 20, False, id="5 at 1 %: four times, not to be trusted"),
-        pytest.param(steady(8, 0, 0.06), Setting(), {}, 32, True, id="never more than four times"),
-        pytest.param(steady(50, 0, 0.80), Setting(), {}, 50, True, id="at the aim"),
-        pytest.param(steady(50, 20, 1.00), Setting(), {}, 40, True, id="too many"),
-        pytest.param(steady(32, 0, 0.40), Setting(max_num_seqs=48), {}, 48, True, id="--max-num-seqs"),
-        pytest.param(steady(32, 0, 0.40), Setting(max_concurrency=50.7), {}, 50, True, id="what the KV cache holds"),
-        pytest.param(
-            steady(32, 0, 0.40), Setting(max_concurrency=2.3), {}, 32, True, id="that is of the greatest length: 32 fit"
-        ),
-        pytest.param(
-            steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 200)}, 50, True, id="observed lengths"
-        ),
-        pytest.param(
-            steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 200), "hits": 0.9}, 64, True,
-            id="but the prefix cache holds a prompt once",
-        ),
-        pytest.param(
-            steady(32, 0, 0.40), Setting(kv_tokens=90_000, max_concurrency=3.0), {"lengths": (700, 200)}, 64, True,
-            id="lengths that are known count, not the greatest",
-        ),
-        pytest.param(
-            steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 0), "hits": 1.0}, 64, True,
-            id="requests that take nothing of it: all is in the prefix cache, and no token is made",
-        ),
-        pytest.param(steady(32, 12, 0.40), Setting(), {}, 32, True, id="a queue does not get longer"),
-        pytest.param(steady(32, 0, None), Setting(), {}, 128, False, id="no KV figure"),
-        pytest.param(steady(1, 0, 0.99), Setting(), {}, 1, True, id="at least one"),
-        pytest.param(
-            [*steady(32, 0, 0.4, 6), (32, 0, 0.99), *steady(32, 0, 0.4, 6)], Setting(), {}, 64, True, id="a spike"
-        ),
-    ],
-)  # fmt: skip
+TARGETS = [
+    pytest.param(steady(32, 0, 0.40), Setting(), {}, 64, True, id="the worked example"),
+    pytest.param(steady(5, 0, 0.01), Setting(), {}, 20, False, id="5 at 1 %: four times, not to be trusted"),
+    pytest.param(steady(8, 0, 0.06), Setting(), {}, 32, True, id="never more than four times"),
+    pytest.param(steady(50, 0, 0.80), Setting(), {}, 50, True, id="at the aim"),
+    pytest.param(steady(50, 20, 1.00), Setting(), {}, 40, True, id="too many"),
+    pytest.param(steady(32, 0, 0.40), Setting(max_num_seqs=48), {}, 48, True, id="--max-num-seqs"),
+    pytest.param(steady(32, 0, 0.40), Setting(max_concurrency=50.7), {}, 50, True, id="what the KV cache holds"),
+    pytest.param(
+        steady(32, 0, 0.40), Setting(max_concurrency=2.3), {}, 32, True, id="that is of the greatest length: 32 fit"
+    ),
+    pytest.param(
+        steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 200)}, 50, True, id="observed lengths"
+    ),
+    pytest.param(
+        steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 200), "hits": 0.9}, 64, True,
+        id="but the prefix cache holds a prompt once",
+    ),
+    pytest.param(
+        steady(32, 0, 0.40), Setting(kv_tokens=90_000, max_concurrency=3.0), {"lengths": (700, 200)}, 64, True,
+        id="lengths that are known count, not the greatest",
+    ),
+    pytest.param(
+        steady(32, 0, 0.40), Setting(kv_tokens=50_000), {"lengths": (700, 0), "hits": 1.0}, 64, True,
+        id="requests that take nothing of it: all is in the prefix cache, and no token is made",
+    ),
+    pytest.param(steady(32, 12, 0.40), Setting(), {}, 32, True, id="a queue does not get longer"),
+    pytest.param(steady(32, 0, None), Setting(), {}, 128, False, id="no KV figure"),
+    pytest.param(steady(1, 0, 0.99), Setting(), {}, 1, True, id="at least one"),
+    pytest.param(
+        [*steady(32, 0, 0.4, 6), (32, 0, 0.99), *steady(32, 0, 0.4, 6)], Setting(), {}, 64, True, id="a spike"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "setting", "how", "target", "trusted"), TARGETS)
 def test_target(rows: list[Row], setting: Setting, how: dict[str, Any], target: int, trusted: bool) -> None:
     """`current x 0.80 / KV`, cut by each cap, and marked where it rests on nothing."""
     found = judged(rows, setting, **how).target
@@ -128,63 +128,63 @@ def test_85_percent_of_kv_settles_it() -> None:
 LOWER = "engine.vllm.concurrency"
 
 
-@pytest.mark.parametrize(
-    ("rows", "setting", "how", "knobs"),
-    [
-        pytest.param(steady(32, 0, 0.4), Setting(concurrency=32), {}, ["engine.vllm.concurrency"], id="raise"),
-        pytest.param(steady(8, 0, 0.2), Setting(concurrency=32), {}, ["the client"], id="feed it first"),
-        pytest.param(steady(32, 12, 0.4), Setting(max_num_seqs=32), {}, ["--max-num-seqs"], id="batch limit"),
-        pytest.param(
-            [*[(100, 0, 0.02), (120, 0, 0.03)] * 2, *steady(128, 119, 0.031)], Setting(),
-            {"rate": [60.0] * 4 + [100.0] * 12}, ["--max-num-seqs"],
-            id="batch limit, seen by what runs whenever one waits",
-        ),
-        pytest.param(
-            [(28 + index % 5, 12, 0.4) for index in range(12)], Setting(), {}, [], id="no limit of the batch: prefill"
-        ),
-        pytest.param(
-            steady(4, 60, 0.1), Setting(), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-batched-tokens"],
-            id="few run and prompts are read: prefill",
-        ),
-        pytest.param(
-            steady(4, 60, 0.1), Setting(max_num_seqs=4), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-seqs"],
-            id="few run since no more may",
-        ),
-        pytest.param(steady(50, 0, 0.8), Setting(concurrency=50), {}, [], id="nothing to gain"),
-        pytest.param(
-            steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.02},
-            [LOWER, "the prompts", "--kv-cache-dtype", "a second replica"], id="prefix",
-        ),
-        pytest.param(
-            steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.8},
-            [LOWER, "--kv-cache-dtype", "a second replica"], id="the prefix is shared already",
-        ),
-        pytest.param(
-            steady(50, 30, 0.99), Setting(), {"prompts": 250.0, "hits": 0.02},
-            [LOWER, "--kv-cache-dtype", "a second replica"], id="few hits, but prompts are not what it works on",
-        ),
-        pytest.param(
-            steady(50, 30, 0.99), Setting(kv_cache_dtype="fp8", max_model_len=8192), {"lengths": (5000, 500)},
-            [LOWER, "--max-model-len", "a second replica"], id="long contexts",
-        ),
-        pytest.param(
-            steady(50, 30, 0.99), Setting(kv_cache_dtype="fp8", max_model_len=131072), {"lengths": (500, 500)},
-            [LOWER, "a second replica"], id="short contexts: not the model's length",
-        ),
-        pytest.param(
-            steady(32, 12, 0.4), Setting(max_num_seqs=256), {"paces": (6.0, 0.03)}, ["--max-num-batched-tokens"],
-            id="slow first tokens: prefill",
-        ),
-        pytest.param(
-            steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.3)}, ["--max-num-batched-tokens"], id="slow next tokens"
-        ),
-        pytest.param(steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.03)}, [], id="quick next tokens"),
-        pytest.param(
-            steady(50, 30, None), Setting(), {"preempted": [3.0 * index for index in range(12)]},
-            [LOWER, "a second replica"], id="no figure of the cache: nothing to say of its type",
-        ),
-    ],
-)  # fmt: skip
+KNOBS = [
+    pytest.param(steady(32, 0, 0.4), Setting(concurrency=32), {}, ["engine.vllm.concurrency"], id="raise"),
+    pytest.param(steady(8, 0, 0.2), Setting(concurrency=32), {}, ["the client"], id="feed it first"),
+    pytest.param(steady(32, 12, 0.4), Setting(max_num_seqs=32), {}, ["--max-num-seqs"], id="batch limit"),
+    pytest.param(
+        [*[(100, 0, 0.02), (120, 0, 0.03)] * 2, *steady(128, 119, 0.031)], Setting(),
+        {"rate": [60.0] * 4 + [100.0] * 12}, ["--max-num-seqs"],
+        id="batch limit, seen by what runs whenever one waits",
+    ),
+    pytest.param(
+        [(28 + index % 5, 12, 0.4) for index in range(12)], Setting(), {}, [], id="no limit of the batch: prefill"
+    ),
+    pytest.param(
+        steady(4, 60, 0.1), Setting(), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-batched-tokens"],
+        id="few run and prompts are read: prefill",
+    ),
+    pytest.param(
+        steady(4, 60, 0.1), Setting(max_num_seqs=4), {"rate": 50.0, "prompts": 9000.0}, ["--max-num-seqs"],
+        id="few run since no more may",
+    ),
+    pytest.param(steady(50, 0, 0.8), Setting(concurrency=50), {}, [], id="nothing to gain"),
+    pytest.param(
+        steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.02},
+        [LOWER, "the prompts", "--kv-cache-dtype", "a second replica"], id="prefix",
+    ),
+    pytest.param(
+        steady(50, 30, 0.99), Setting(), {"prompts": 2000.0, "hits": 0.8},
+        [LOWER, "--kv-cache-dtype", "a second replica"], id="the prefix is shared already",
+    ),
+    pytest.param(
+        steady(50, 30, 0.99), Setting(), {"prompts": 250.0, "hits": 0.02},
+        [LOWER, "--kv-cache-dtype", "a second replica"], id="few hits, but prompts are not what it works on",
+    ),
+    pytest.param(
+        steady(50, 30, 0.99), Setting(kv_cache_dtype="fp8", max_model_len=8192), {"lengths": (5000, 500)},
+        [LOWER, "--max-model-len", "a second replica"], id="long contexts",
+    ),
+    pytest.param(
+        steady(50, 30, 0.99), Setting(kv_cache_dtype="fp8", max_model_len=131072), {"lengths": (500, 500)},
+        [LOWER, "a second replica"], id="short contexts: not the model's length",
+    ),
+    pytest.param(
+        steady(32, 12, 0.4), Setting(max_num_seqs=256), {"paces": (6.0, 0.03)}, ["--max-num-batched-tokens"],
+        id="slow first tokens: prefill",
+    ),
+    pytest.param(
+        steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.3)}, ["--max-num-batched-tokens"], id="slow next tokens"
+    ),
+    pytest.param(steady(50, 0, 0.8), Setting(), {"paces": (0.4, 0.03)}, [], id="quick next tokens"),
+    pytest.param(
+        steady(50, 30, None), Setting(), {"preempted": [3.0 * index for index in range(12)]},
+        [LOWER, "a second replica"], id="no figure of the cache: nothing to say of its type",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "setting", "how", "knobs"), KNOBS)
 def test_one_knob_at_a_time(rows: list[Row], setting: Setting, how: dict[str, Any], knobs: list[str]) -> None:
     """In the order of their effect, and each only where the figures support it."""
     found = judged(rows, setting, **how)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.domain.capacity import models
 from vllm_supervisor.domain.capacity.architecture import Part
+from vllm_supervisor.domain.capacity.modules import LINEAR
 from vllm_supervisor.domain.capacity.precision import Precision, converted, precision
 from vllm_supervisor.domain.capacity.reading import read
 from vllm_supervisor.domain.capacity.weights import Layout, weights
@@ -221,27 +222,119 @@ def test_a_16_bit_checkpoint_has_no_method() -> None:
     assert precision(models.LLAMA_3_8B) == Precision()
 
 
+EXPERTS = frozenset({Part.EXPERTS})
+QUARK_FP8 = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8"}}}
+DOUBLE = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+
+
 @pytest.mark.parametrize(
-    ("quantization", "label", "bits"),
+    ("quantization", "expected"),
     [
-        ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "AutoRound, 4 bit", 4 + 20 / 128),
-        ({"quant_method": "fbgemm_fp8"}, "FP8", 8),
-        ({"quant_method": "experts_int8"}, "INT8 experts", 8),
-        ({"quant_method": "quark", "global_quant_config": {"weight": [{"dtype": "fp4"}]}}, "Quark, fp4", 4.25),
-        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int4"}}}, "Quark, int4", 4.25),
-        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8"}}}, "Quark, fp8", 8),
-        ({"quant_method": "quark", "global_quant_config": {"weight": "?"}}, "Quark, 8 bit", 8),
-        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "torchao, 4 bit", 4.25),
-        ({"quant_method": "torchao", "quant_type": "int8wo-64"}, "torchao, 8 bit", 8),
-        ({"quant_method": "gguf", "bits": 8}, "GGUF, 8 bit", 8),
-        ({"quant_method": "gguf"}, "GGUF, 4.85 bit", 4.85),
+        ({"quant_method": "fp8"}, Precision("fp8", "FP8", 8, LINEAR)),
+        (models.FP8, Precision("fp8", "FP8 in blocks of 128x128", 8 + 32 / 16384, LINEAR, block=128)),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, Precision("awq", "AWQ, 4 bit", 4 + 20 / 128, LINEAR)),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 64}, Precision("gptq", "GPTQ, 3 bit", 3 + 19 / 64, LINEAR)),
+        ({"quant_method": "hqq", "bits": 8, "group_size": 64}, Precision("gptq", "GPTQ, 8 bit", 8 + 24 / 64, LINEAR)),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 128},
+            Precision("auto-round", "AutoRound, 4 bit", 4 + 20 / 128, LINEAR),
+        ),
+        (
+            {"quant_method": "auto-round", "bits": 2, "group_size": 32},
+            Precision("auto-round", "AutoRound, 2 bit", 2 + 18 / 32, LINEAR),
+        ),
+        ({"quant_method": "mxfp4"}, Precision("mxfp4", "MXFP4", 4.25, EXPERTS)),
+        ({"quant_method": "modelopt"}, Precision("modelopt", "FP8", 8, LINEAR)),
+        ({"quant_method": "modelopt_fp4"}, Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR)),
+        (
+            {"quant_method": "modelopt", "quantization": {"quant_algo": "nvfp4"}},
+            Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR),
+        ),
+        ({"quantization": {"quant_algo": "NVFP4"}}, Precision("modelopt_fp4", "NVFP4", 4.5, LINEAR)),
+        (
+            {"quant_method": "bitsandbytes", "load_in_8bit": True},
+            Precision("bitsandbytes", "bitsandbytes, 8 bit", 8, LINEAR),
+        ),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True},
+            Precision("bitsandbytes", "bitsandbytes, 4 bit", 4.5, LINEAR),
+        ),
+        (DOUBLE, Precision("bitsandbytes", "bitsandbytes, 4 bit", 4 + 1 / 8 + 1 / 512, LINEAR)),
+        ({"quant_method": "fbgemm_fp8"}, Precision("fbgemm_fp8", "FP8", 8, LINEAR)),
+        ({"quant_method": "experts_int8"}, Precision("experts_int8", "INT8 experts", 8, EXPERTS)),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": [{"dtype": "fp4"}]}},
+            Precision("quark", "Quark, fp4", 4.25, LINEAR),
+        ),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int4"}}},
+            Precision("quark", "Quark, int4", 4.25, LINEAR),
+        ),
+        (QUARK_FP8, Precision("quark", "Quark, fp8", 8, LINEAR)),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": {"bits": 8}}},
+            Precision("quark", "Quark, 8 bit", 8, LINEAR),
+        ),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": "?"}},
+            Precision("quark", "Quark, 8 bit", 8, LINEAR),
+        ),
+        (
+            {"quant_method": "torchao", "quant_type": "int4_weight_only"},
+            Precision("torchao", "torchao, 4 bit", 4.25, LINEAR),
+        ),
+        ({"quant_method": "torchao", "quant_type": "int8wo-64"}, Precision("torchao", "torchao, 8 bit", 8, LINEAR)),
+        ({"quant_method": "torchao"}, Precision("torchao", "torchao, 8 bit", 8, LINEAR)),
+        (
+            {"quant_method": "gguf", "bits": 8},
+            Precision("gguf", "GGUF, 8 bit", 8, LINEAR | {Part.EMBEDDING, Part.HEAD}),
+        ),
+        (
+            {"quant_method": "gguf", "bits": 0},
+            Precision("gguf", "GGUF, 4.85 bit", 4.85, LINEAR | {Part.EMBEDDING, Part.HEAD}),
+        ),
+        (
+            {"quant_method": "gguf", "bits": 1},
+            Precision("gguf", "GGUF, 1 bit", 1, LINEAR | {Part.EMBEDDING, Part.HEAD}),
+        ),
     ],
     ids=str,
 )
-def test_formats_that_name_their_width(quantization: dict[str, Any], label: str, bits: float) -> None:
-    """The label is what a user is shown."""
-    found = precision({"quantization_config": quantization})
-    assert (found.label, found.bits) == (label, bits)
+def test_what_a_checkpoint_says_is_read_to_the_last(quantization: dict[str, Any], expected: Precision) -> None:
+    """vLLM's name decides which cards can, the label is what a user is shown, bits and parts what it takes."""
+    assert precision({"quantization_config": quantization}) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("fp8", Precision("fp8", "fp8, converted while loading", 8, LINEAR)),
+        ("bitsandbytes", Precision("bitsandbytes", "bitsandbytes, converted while loading", 4.5, LINEAR)),
+        ("experts_int8", Precision("experts_int8", "experts_int8, converted while loading", 8, EXPERTS)),
+    ],
+)
+def test_what_vllm_converts_while_it_loads(method: str, expected: Precision) -> None:
+    """A 16-bit checkpoint becomes smaller on the card."""
+    assert converted(method) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "dtype"),
+    [
+        ({}, None),
+        ({"kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quantization": {"kv_cache_quant_algo": "fp8"}}, "fp8"),
+        ({"kv_cache_quant_algo": "NVFP4"}, None),
+        ({"kv_cache_scheme": {"type": "float", "num_bits": 8}}, "fp8"),
+        ({"kv_cache_scheme": {"type": "int", "num_bits": 8}}, None),
+        ({"kv_cache_scheme": {"type": "float", "num_bits": 4}}, None),
+        ({"kv_cache_scheme": "fp8"}, None),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_may_ask_for_its_cache(fields: dict[str, Any], dtype: str | None) -> None:
+    """By ModelOpt's field, here or inside, or by the scheme of compressed-tensors."""
+    assert precision({"quantization_config": {"quant_method": "fp8", **fields}}).kv_dtype == dtype
 
 
 def test_a_head_may_be_quantized_too() -> None:
