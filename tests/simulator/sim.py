@@ -166,6 +166,11 @@ class Sim:
 
     def clear(self) -> None:
         """Kill what runs and prove that nothing does."""
+        if "COVERAGE_PROCESS_CONFIG" in os.environ and self.process.poll() is None:
+            # What is killed leaves no figures of what it ran.
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(3)
         self.process.kill()
         self.process.wait(20)
 

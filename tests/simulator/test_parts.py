@@ -1,5 +1,6 @@
 """The pure parts: flags, knobs, scheduling; and the cost of a start."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vllm_supervisor.simulator.args import UsageError, parse
+from vllm_supervisor.simulator.download import download
 from vllm_supervisor.simulator.knobs import KnobError, Knobs, count_start, knobs_from
 from vllm_supervisor.simulator.scheduler import Job, Scheduler
 
@@ -101,6 +103,28 @@ def test_scheduler_abort_frees() -> None:
     for name in ("b", "a", "unknown"):
         scheduler.abort(name)
     assert (scheduler.running, scheduler.waiting, scheduler.kv_usage) == (0, 0, 0.0)
+
+
+def test_a_download_comes_into_the_cache_as_the_hubs_client_lays_it_out(tmp_path: Path) -> None:
+    """Bit by bit under a name that says so, then as a whole; what is there already takes no time."""
+    blobs = tmp_path / "hub/models--o--m/blobs"
+    waited: list[float] = []
+    sizes: list[int] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        sizes.append((blobs / "abc.incomplete").stat().st_size)
+
+    knobs = Knobs(download_bytes=5000, download_seconds=10.0)
+    for _ in range(2):
+        download("o/m", knobs, {"HF_HOME": str(tmp_path)}, wait)
+        assert sum(waited) == pytest.approx(10.0)
+    assert sizes == list(range(100, 5001, 100))
+    commit = (blobs.parent / "refs/main").read_text()
+    assert (blobs.parent / "snapshots" / commit / "model.safetensors").stat().st_size == 5000
+    index = json.loads((blobs.parent / "snapshots" / commit / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": 5000}
+    assert [file.name for file in blobs.iterdir()] == ["abc"]
 
 
 def test_imports_stay_cheap() -> None:
