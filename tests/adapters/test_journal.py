@@ -125,3 +125,58 @@ async def test_a_follower_that_leaves_takes_journalctl_along(tmp_path: Path) -> 
     await follower.aclose()
     pid = int((tmp_path / "pid").read_text())
     eventually(lambda: not Path(f"/proc/{pid}").exists(), what="journalctl is gone")
+
+
+def test_a_part_whose_end_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is read after a while, from the first line on, in whatever pieces it comes."""
+    monkeypatch.setattr(module, "_SETTLES", 0.2)
+    line = "[vllm-supervisor] generation 3 is launched by instance me"
+    script = f"""
+case "$*" in
+  *MESSAGE=*launched*) printf '__CURSOR=c\\n_STREAM_ID=abc\\n\\n';;
+  *MESSAGE=*gone*) ;;
+  *) printf '%s' '{line[:20]}'; sleep 0.1; echo '{line[20:]}'; echo one;;
+esac"""
+    assert b"".join(journal(tmp_path, script).part(3)) == b"one\n"
+
+
+def test_a_part_that_is_shorter_than_our_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is lost: a flood may have pushed our line out of what is read."""
+    monkeypatch.setattr(module, "_SETTLES", 0.2)
+    script = """
+case "$*" in
+  *MESSAGE=*launched*) printf '__CURSOR=c\\n_STREAM_ID=abc\\n\\n';;
+  *MESSAGE=*gone*) echo gone;;
+  *) echo end;;
+esac"""
+    assert b"".join(journal(tmp_path, script).part(3)) == b"end\n"
+
+
+def test_a_flood_between_two_looks_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many lines as a look takes: the last ones are read instead, and so is the place behind them."""
+    monkeypatch.setattr(module, "_LOOK", 2)
+    script = """
+case "$*" in
+  *--after-cursor=old*) printf 'a\\nb\\n-- cursor: middle\\n';;
+  *--after-cursor=new*) printf 'c\\n-- cursor: newer\\n';;
+  *--after-cursor=cut*) printf 'c\\n';;
+  *) printf 'y\\nz\\n-- cursor: last\\n';;
+esac"""
+    found = journal(tmp_path, script)
+    assert found.since("_STREAM_ID=abc", "old") == ([b"y", b"z"], "last")
+    assert found.since("_STREAM_ID=abc", "new") == ([b"c"], "newer")
+    assert found.since("_STREAM_ID=abc", "cut") == ([b"c"], "cut"), "given up in the middle: on from where it was"
+
+
+@pytest.mark.asyncio
+async def test_clients_read_what_is_of_this_service(tmp_path: Path) -> None:
+    """The last lines, of this invocation alone; without journalctl there is nothing to follow."""
+    found = journal(tmp_path, f'echo "$*" >> {tmp_path}/asked; echo one')
+    assert await found.tail(7) == b"one\n"
+    assert [piece async for piece in found.follow(3)] == [b"one\n"]
+    tail, follow = (tmp_path / "asked").read_text().splitlines()
+    assert tail.endswith("-n 7 SYSLOG_IDENTIFIER=vllm _SYSTEMD_INVOCATION_ID=1234")
+    assert "-f" in follow.split()
+    assert follow.endswith("-n 3 SYSLOG_IDENTIFIER=vllm _SYSTEMD_INVOCATION_ID=1234")
+    nothing = Journal({"PATH": str(tmp_path / "none")}, "me")
+    assert [piece async for piece in nothing.follow(3)] == []
