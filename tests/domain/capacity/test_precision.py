@@ -298,7 +298,7 @@ DOUBLE = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_do
             Precision("gguf", "GGUF, 1 bit", 1, LINEAR | {Part.EMBEDDING, Part.HEAD}),
         ),
     ],
-    ids=str,
+    ids=lambda value: value.label if isinstance(value, Precision) else str(value),  # sets have no order
 )
 def test_what_a_checkpoint_says_is_read_to_the_last(quantization: dict[str, Any], expected: Precision) -> None:
     """vLLM's name decides which cards can, the label is what a user is shown, bits and parts what it takes."""
