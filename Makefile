@@ -79,7 +79,7 @@ $(MUTATE)/.done: tests/mutate-requirements.txt
 	@$(MUTATE)/bin/pip install $(PIP_FLAGS) --require-hashes -r tests/mutate-requirements.txt
 	@touch $@
 
-mutate: $(MUTATE)/.done ## mutate domain/, and tell the score and what its tests do not notice (hours): ARGS='vllm_supervisor.domain.machine*'
+mutate: $(MUTATE)/.done ## mutate domain/, and tell the score and what its tests do not notice (an hour): ARGS='vllm_supervisor.domain.machine*'
 	@HYPOTHESIS_PROFILE=mutate PATH="$(CURDIR)/$(MUTATE)/bin:$$PATH" $(MUTATE)/bin/python -m tests.mutation $(ARGS)
 
 # What is measured runs at half its pace or less, hence the longer limit. Figures are told of failed tests as well;

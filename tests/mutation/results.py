@@ -1,6 +1,7 @@
 """What mutmut has decided so far, as it keeps it beside the mutants: one JSON file for each module."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,11 +9,9 @@ from pathlib import Path
 
 ROOT = "vllm_supervisor.domain."
 
-# Of mutmut 3: the exit status of pytest, or minus the signal that ended it. Any failure is a mutant noticed, and so is
-# one that ran out of its time or memory.
-_NOTICED = frozenset({1, 3, 24, 36, 152, 255, -24, -9, -11})
-_UNDECIDED = frozenset({None, 2, 34})
-_UNTESTED = frozenset({5, 33})
+# mutmut's own numbers, which its `show` and `results` understand.
+SURVIVED, FAILED, UNTESTED, TIMED_OUT = 0, 1, 33, 36
+_NOTICED = frozenset({FAILED, TIMED_OUT})
 _NUMBERED = re.compile(r"(?P<function>.+__mutmut_)(?P<number>\d+)")
 
 
@@ -25,7 +24,7 @@ class Mutant:
 
     @property
     def decided(self) -> bool:
-        return self.status not in _UNDECIDED
+        return self.status is not None
 
     @property
     def noticed(self) -> bool:
@@ -34,7 +33,12 @@ class Mutant:
     @property
     def untested(self) -> bool:
         """Whether no test comes by the function at all."""
-        return self.status in _UNTESTED
+        return self.status == UNTESTED
+
+    @property
+    def function(self) -> str:
+        """As mutmut calls the function that is changed."""
+        return self.name.partition("__mutmut_")[0]
 
     @property
     def package(self) -> str:
@@ -44,7 +48,10 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Score:
-    """How many mutants are decided, and how many of these some test noticed. One without a test counts as unnoticed."""
+    """How many mutants are decided, and how many of these some test noticed. One without a test counts as unnoticed.
+
+    Those decided are a random sample: `show` tells how far off the score may be (95 %) while others are left.
+    """
 
     total: int
     decided: int
@@ -63,19 +70,39 @@ class Score:
 
     def show(self) -> str:
         percent = "-" if self.percent is None else f"{self.percent:.1f} %"
+        if 0 < self.decided < self.total:
+            share = self.noticed / self.decided
+            off = 196 * math.sqrt(share * (1 - share) / self.decided * (1 - self.decided / self.total))
+            percent += f" ± {off:.1f}"
         return f"{self.total:>7} {self.decided:>8} {self.noticed:>8} {percent:>8}"
 
 
-def read(folder: Path) -> list[Mutant]:
-    """Return the mutants below `folder`, which mutmut calls `mutants`. One module's file may be half written."""
-    found = []
-    for path in sorted(folder.rglob("*.py.meta")):
-        try:
-            statuses = json.loads(path.read_text())["exit_code_by_key"]
-        except json.JSONDecodeError:
-            continue
-        found += [Mutant(name, status) for name, status in statuses.items()]
-    return found
+class Kept:
+    """The results below a folder, which mutmut calls `mutants`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {path: json.loads(path.read_text()) for path in sorted(folder.rglob("*.py.meta"))}
+        self._homes = {name: path for path, file in self._files.items() for name in file["exit_code_by_key"]}
+        self._changed: set[Path] = set()
+
+    @property
+    def mutants(self) -> list[Mutant]:
+        return [Mutant(*one) for file in self._files.values() for one in file["exit_code_by_key"].items()]
+
+    def decide(self, mutant: Mutant, status: int) -> None:
+        """Note a result; `save` writes it."""
+        home = self._homes[mutant.name]
+        self._files[home]["exit_code_by_key"][mutant.name] = status
+        self._changed.add(home)
+
+    def progress(self) -> str:
+        score = Score.of(self.mutants)
+        return f"{score.decided} of {score.total} decided, {score.noticed} of them noticed"
+
+    def save(self) -> None:
+        for path in self._changed:
+            path.write_text(json.dumps(self._files[path], indent=4))
+        self._changed.clear()
 
 
 def report(mutants: list[Mutant]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.mutation.results import Mutant, Score, read, report
+from tests.mutation.results import FAILED, SURVIVED, TIMED_OUT, UNTESTED, Kept, Mutant, Score, report
 
 DOMAIN = "vllm_supervisor.domain"
 
@@ -17,27 +17,34 @@ def kept(folder: Path, module: str, **statuses: int | None) -> None:
 
 def test_the_score_and_who_survived(tmp_path: Path) -> None:
     """Failures and timeouts are noticed; what survived, or no test runs, is not, and is named."""
-    kept(tmp_path, "machine", x_step__mutmut_1=1, x_step__mutmut_2=0, x_step__mutmut_3=-24, x_step__mutmut_12=0)
-    kept(tmp_path, "capacity.kv", x_room__mutmut_1=33, x_room__mutmut_2=None, x_other__mutmut_1=1)
-    assert list(report(read(tmp_path))) == [
+    kept(tmp_path, "machine", x_step__mutmut_1=FAILED, x_step__mutmut_2=SURVIVED, x_step__mutmut_3=TIMED_OUT)
+    kept(tmp_path, "capacity.kv", x_room__mutmut_1=UNTESTED, x_room__mutmut_12=SURVIVED, x_other__mutmut_1=FAILED)
+    assert list(report(Kept(tmp_path).mutants)) == [
         "                 mutants  decided  noticed    score",
-        "capacity               3        2        1   50.0 %",
-        "machine                4        4        2   50.0 %",
-        "all                    7        6        3   50.0 %",
+        "capacity               3        3        1   33.3 %",
+        "machine                3        3        2   66.7 %",
+        "all                    6        6        3   50.0 %",
         f"{DOMAIN}.capacity.kv.x_room__mutmut_N (no test runs it): 1",
-        f"{DOMAIN}.machine.x_step__mutmut_N: 2 12",
+        f"{DOMAIN}.capacity.kv.x_room__mutmut_N: 12",
+        f"{DOMAIN}.machine.x_step__mutmut_N: 2",
     ]
 
 
-def test_a_file_that_is_being_written_is_left_out(tmp_path: Path) -> None:
-    """Progress is told while mutmut writes."""
-    kept(tmp_path, "machine", x_step__mutmut_1=1)
-    (tmp_path / "half.py.meta").write_text('{"exit_code_by')
-    assert read(tmp_path) == [Mutant(f"{DOMAIN}.machine.x_step__mutmut_1", 1)]
+def test_what_is_decided_is_kept(tmp_path: Path) -> None:
+    """In the file that it came from; the rest stays undecided."""
+    kept(tmp_path, "machine", x_step__mutmut_1=None, x_step__mutmut_2=None)
+    results = Kept(tmp_path)
+    results.decide(results.mutants[1], FAILED)
+    results.save()
+    assert [mutant.status for mutant in Kept(tmp_path).mutants] == [None, FAILED]
+    assert results.progress() == "1 of 2 decided, 1 of them noticed"
 
 
-def test_no_score_where_nothing_is_decided() -> None:
-    """Nothing is no hundred percent."""
-    score = Score.of([Mutant(f"{DOMAIN}.machine.x_step__mutmut_1", None)])
-    assert score.percent is None
-    assert score.show().split() == ["1", "0", "0", "-"]
+def test_a_part_is_a_sample() -> None:
+    """How far off its score may be is told; nothing decided is no hundred percent."""
+    mutants = [
+        Mutant(f"{DOMAIN}.machine.x_step__mutmut_{n}", (FAILED, SURVIVED, None, None)[n % 4]) for n in range(400)
+    ]
+    assert Score.of(mutants).show().split(maxsplit=3) == ["400", "200", "100", "50.0 % ± 4.9"]
+    assert Score.of(mutants[2:4]).percent is None
+    assert Score.of(mutants[2:4]).show().split() == ["2", "0", "0", "-"]
