@@ -24,8 +24,8 @@ _KEY_BEFORE = _words(
     lookup state param metric label attention
     """
 )
-_KEY_AFTER = frozenset({"", "id", "data", "hex", "base64", "pem", "string"})
-"""What may follow `key` in a secret's name: `key_lines` is none, `aws_access_key_id` is one."""
+_KEY_AFTER = frozenset({"", "id", "data", "hex", "base", "pem", "string"})
+"""What may follow `key` in a secret's name: `key_lines` is none, `aws_access_key_id` and `key_base64` are."""
 _TOKEN_BEFORE = _words(
     """
     eos bos pad unk sep cls mask image video audio stop special start end think thinking next first last per max
