@@ -239,7 +239,7 @@ SHUTDOWN = [
 ]
 
 REFUSED = [
-    row(word, where, "is refused, the daemon is ending", "unchanged | refuse")
+    row(word, where, "is refused, the daemon is ending", "unchanged | refuse: the daemon is ending")
     for word in ("start", "restart", "restart --no-drain", "restart for a new configuration")
     for where in ("end, draining", "end, terminating", "end, killing", "end, spawn overdue")
 ]

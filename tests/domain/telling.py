@@ -78,6 +78,6 @@ def _tell_order(effect: Effect, generation: int) -> str:
         case Quit():
             return f"quit {effect.status}"
         case Refuse():
-            return "refuse"
+            return f"refuse: {effect.why}"
         case _:
             raise AssertionError(effect)

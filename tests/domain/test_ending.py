@@ -8,6 +8,7 @@ from tests.domain.situations import POLICY, Word, cleared, deadline, go, group_e
 from vllm_supervisor.domain.diagnosis import Context, Diagnosis, Observed, Retry
 from vllm_supervisor.domain.ending import (
     Ending,
+    ailment,
     cache_moved,
     context,
     heard,
@@ -23,6 +24,7 @@ from vllm_supervisor.domain.messages import (
     DeadlinePassed,
     Event,
     LeaderExited,
+    Probed,
     RestartAsked,
     StartAsked,
     StopAsked,
@@ -222,3 +224,45 @@ def test_probes_that_failed_are_told_at_the_end() -> None:
     """What the last one saw, and a start that ran out of its time how long it took."""
     assert lived(*READY, *DEAD, deadline, exits(0)).detail.startswith("3 health probes in a row failed")
     assert " s after the launch" in lived(cleared, spawned, deadline, exits(0)).detail
+
+
+@pytest.mark.parametrize(
+    ("outcome", "begin", "seen"),
+    [
+        (Outcome.ERROR, "ready", True),
+        (Outcome.REFUSED, "ready", True),
+        (Outcome.TIMEOUT, "ready", True),
+        (Outcome.OK, "ready", False),
+        (Outcome.BUSY, "ready", False),
+        (Outcome.UNKNOWN, "ready", False),
+        (Outcome.ERROR, "clearing", False),
+    ],
+)
+def test_what_a_probe_saw(outcome: Outcome, begin: str, seen: bool) -> None:
+    """Only of an engine that serves, and only where it failed; another generation's is another's."""
+    state = situation(begin)
+    event = Probed(state.generation, outcome, 0.1, "what it saw")
+    assert ailment(state, event) == ("what it saw" if seen else None)
+    assert ailment(state, replace(event, generation=state.generation - 1)) is None
+    assert ailment(state, StopAsked()) is None
+
+
+def test_a_start_that_took_too_long_is_told_with_its_seconds() -> None:
+    """Counted from the launch, not from the order."""
+    state = replace(situation("starting"), launched_at=100.0, deadline=160.0)
+    after, _ = step(state, DeadlinePassed(), 160.0, POLICY, 0.5)
+    assert heard(Ending(state.generation), state, DeadlinePassed(), after).detail == "not ready 60 s after the launch"
+
+
+@pytest.mark.parametrize(
+    ("log_file", "bundle", "unread", "begins"),
+    [
+        ("", None, None, "the log shows no cause that is known; read the log; `vllm-supervisor explain`"),
+        ("journal", None, None, "the log shows no cause that is known; read vLLM's log in the journal; `vllm-"),
+        ("/l", "/b", None, "the log shows no cause that is known; read the end of /l and the evidence in /b; `vllm-"),
+        ("/l", None, "it is gone", "no known cause, for it is gone; read the end of /l; `vllm-supervisor explain`"),
+    ],
+)
+def test_where_to_look_is_told(log_file: str, bundle: str | None, unread: str | None, begins: str) -> None:
+    """The log wherever it is, and the bundle where there is one."""
+    assert judge(None, proven=False, log_file=log_file, bundle=bundle, unread=unread).why.startswith(begins)

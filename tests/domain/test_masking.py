@@ -69,8 +69,8 @@ def test_a_password_of_a_key_file_json_and_urls() -> None:
 
 def test_a_secret_within_another() -> None:
     """The longer one goes first: no rest of it stays to be read."""
-    spec = LaunchSpec(("vllm",), {}, None, "/dev/null", "h", 1, secrets=("abcd", "abcd-efgh"))
-    assert Mask(spec).text("abcd-efgh abcd") == "*** ***"
+    spec = LaunchSpec(("vllm",), {}, None, "/dev/null", "h", 1, secrets=("abcd", "abcd-efgh", "efgh"))
+    assert Mask(spec).text("abcd-efgh abcd efgh") == "*** *** ***"
 
 
 LOADER = '{"aws_secret_access_key": "wJal/rXUt+nF=", "region": "eu"}'

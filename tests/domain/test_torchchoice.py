@@ -187,3 +187,9 @@ def test_a_build_in_words() -> None:
     """What is installed, and by which torch; without one where VLLM_PIP_ARGS decides."""
     assert str(Build("cu129", "vllm==0.32.0")) == "vllm==0.32.0 on torch for cu129"
     assert str(Build("", "vllm")) == "vllm"
+
+
+def test_a_card_in_words() -> None:
+    """With what it can do, as far as its driver tells."""
+    assert str(H100) == "H100 (compute capability 9.0)"
+    assert str(Card("Tesla K80", None)) == "Tesla K80 (compute capability unknown)"

@@ -53,7 +53,23 @@ def test_the_verdict_names_the_last_sign() -> None:
     """An operator reads what moved last, and whether something spun."""
     words = stalled(Pulse(0.0, 0.0).moved(100.0, "the download"), 1000.0, T)
     assert words == "nothing moved for 900 s; the last sign of life was the download"
-    assert "only CPU time" in str(stalled(Pulse(0.0, 1800.0), 1800.0, T))
+    words = stalled(Pulse(0.0, 1800.0), 1800.0, T)
+    assert words == "nothing moved for 1800 s, only CPU time was spent; the last sign of life was the launch"
+
+
+@pytest.mark.parametrize(
+    ("after", "what"),
+    [
+        (Activity(gpu_bytes=GPU_BYTES), "GPU memory"),
+        (Activity(gpu_bytes=GPU_BYTES, io_bytes=IO_BYTES), "disk"),
+        (Activity(io_bytes=IO_BYTES, cache=2, cpu_s=9.0), "compile caches"),
+        (Activity(cpu_s=9.0), "the download"),
+    ],
+)
+def test_what_moved_last_is_named(after: Activity, what: str) -> None:
+    """CPU time proves nothing, and takes no other sign's name away."""
+    before = Activity(cpu_s=0.0, io_bytes=0, gpu_bytes=0, cache=1)
+    assert Pulse(0.0, 0.0, "the download").looked(before, after, 5.0, 77.0).what == what
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.1, 1e5))
