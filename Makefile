@@ -90,6 +90,7 @@ coverage: $(DEV)/.done ## branch coverage by `make test`, daemons included (slow
 	$(DEV)/bin/coverage run -m pytest -n 4 --dist worksteal -m 'not systemd and not vllm' -o timeout=600 \
 		-o faulthandler_timeout=500 $(ARGS) || failed=1; \
 	$(DEV)/bin/coverage combine -q 2>/dev/null || failed=1; \
+	rm -f .coverage.*; \
 	$$report --omit='$(WHOLE)' --fail-under=90 || failed=1; \
 	$$report --include='$(WHOLE)' --fail-under=100 || failed=1; \
 	exit $$failed
