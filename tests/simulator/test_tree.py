@@ -28,7 +28,8 @@ def test_tree_has_vllms_shape(launch: Launch) -> None:
     assert status_field(sim.pid, "Name") == "vllm"
     assert (cmdline(engine), status_field(engine, "Name")) == ("VLLM::EngineCore", "VLLM::EngineCor")
     assert (cmdline(worker), status_field(worker, "Name")) == ("VLLM::Worker", "VLLM::Worker")
-    assert "multiprocessing.resource_tracker" in cmdline(tracker)
+    # Nobody waits for it: the server may be ready before it has its title.
+    eventually(lambda: "multiprocessing.resource_tracker" in cmdline(tracker), what="the tracker has its title")
 
 
 def test_tensor_parallel_workers_are_numbered(launch: Launch) -> None:
