@@ -50,7 +50,8 @@ class Seen:
         self.at_import = at_import
         self._kept = Path("seen.json")
         self._files: dict[str, dict[str, Any]] = {}
-        self._key = digest(*Path("vllm_supervisor/domain").rglob("*.py"), *Path(TESTS).rglob("[!t]*.py"))
+        shared = (path for path in Path(TESTS).rglob("*.py") if not path.name.startswith("test_"))
+        self._key = digest(*Path("vllm_supervisor/domain").rglob("*.py"), *shared)
         if self._kept.exists():
             kept = json.loads(self._kept.read_text())
             self._files = kept["files"] if kept["key"] == self._key else {}
