@@ -29,6 +29,8 @@ SEED ?=
 INSTALL = PYTHON="$(if $(filter file,$(origin PYTHON)),/usr/bin/python3,$(PYTHON))" PREFIX="$(PREFIX)" \
 	SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" PIP_FLAGS="$(PIP_FLAGS)" PURGE="$(PURGE)" \
 	WHEELS="$(WHEELS)" sh etc/install.sh
+PROFILES := short long
+$(foreach what,FUZZ SOAK CHAOS,$(if $(filter-out $(PROFILES),$($(what))),$(error $(what)=$($(what)): it is one of $(PROFILES))))
 # Facts and tools that live beside the checkout; tests that need them say so and skip where they are absent.
 SHARED ?= $(wildcard ../shared)
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))

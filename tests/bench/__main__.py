@@ -45,6 +45,7 @@ class Effort:
     daemons: list[int]
 
 
+PARTS = frozenset({"peers", "long", "trees", "own", "growth"})
 FULL = Effort(20, 3, 60, 5, 120, 200, {}, [1, 16, 256, 1000], 5, [8, 64, 512], [1, 8, 32])
 QUICK = Effort(
     3, 1, 3, 1, 12, 15, {"interval": 1, "timeout": 3}, [1, 64], 1, [8], [1, 2],
@@ -58,7 +59,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     args = parser.parse_args()
     effort = QUICK if args.quick else FULL
-    parts = set(filter(None, args.only.split(","))) or {"peers", "long", "trees", "own", "growth"}
+    parts = set(filter(None, args.only.split(","))) or PARTS
+    if unknown := parts - PARTS:
+        parser.error(f"--only {','.join(sorted(unknown))}: the parts are {', '.join(sorted(PARTS))}")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        parser.error(f"--json {args.json}: there is no such folder")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))  # so that nothing is left
     here = machine()
     print(here, flush=True)

@@ -70,7 +70,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="do no more than fit into so long")
     parser.add_argument("--only", type=int, action="append", help="do just this one of the seed's; may be repeated")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.faults < 1 or (args.seconds is not None and args.seconds <= 0):
+        parser.error("that would be no fault at all: --faults wants 1 or more, --seconds more than 0")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        parser.error(f"--json {args.json}: there is no such folder")
+    return args
 
 
 if __name__ == "__main__":

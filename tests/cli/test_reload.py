@@ -126,7 +126,7 @@ def test_a_broken_file_is_told_to_its_own_daemon_and_to_no_other(
         assert main([command, "-c", str(broken)]) == 2
         first, last = capsys.readouterr().err.splitlines()
         assert first.startswith(f"vllm-supervisor: {broken}")
-        assert last.startswith(f"vllm-supervisor: {broken}: no daemon that answers runs on this file; ")
+        assert last.startswith(f"vllm-supervisor: {broken}: no daemon that runs on it answers at ")
     assert {method for method, _, _ in daemon.requests} == {"GET"}
 
 

@@ -55,7 +55,8 @@ def find_own(
         if place in expected:
             failure = failure or _stranger(args.config, place, status)
     if broken is not None:
-        why, remedy = "no daemon that answers runs on this file", "name the daemon's socket with --socket, without -c"
+        why = "no daemon that runs on it answers at the usual places, nor at a socket that the file still shows"
+        remedy = "name the daemon's socket with --socket, without -c"
         raise ConfigError((*broken.problems, Problem(args.config, "", why, remedy)))
     raise failure or no_daemon(", ".join(usual_places(environ, system)), "no such socket")
 

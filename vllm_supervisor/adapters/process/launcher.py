@@ -172,7 +172,8 @@ class EngineLauncher:
         try:
             self._records.write(record)
         except OSError as exc:
-            raise LaunchError("state directory", str(exc), "make room, or make it writable", errno=exc.errno) from exc
+            remedy = "create it" if exc.errno == errno.ENOENT else "make room, or make it writable"
+            raise LaunchError("state directory", str(exc), remedy, errno=exc.errno) from exc
 
     def _start_of(self, pid: int) -> int:
         """Return when our child was launched. Its zombie stays until we reap it, so `pid` is certainly the child's."""
