@@ -1,5 +1,6 @@
 """The post-mortem in the loop: it names the cause, its word decides, and nothing of it holds up the next launch."""
 
+import errno
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -381,6 +382,18 @@ async def test_no_known_cause_is_said_while_it_is_tried_again() -> None:
         assert m.last_exit()["bundle_lost"] == "No space left on device"
 
 
+async def test_a_log_that_is_gone_is_no_failure_of_ours() -> None:
+    """Somebody deleted it, or put a folder there: told as that, and where to look says so."""
+    m = morgue(CRASHES, SERVES)
+    m.tools.calls.fail("diagnose", FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    async with m.house.run():
+        await m.house.started()
+        assert not m.notes("internal_error")
+        (note,) = m.notes("log_not_read")
+        assert note.fields == {"problem": "missing", "detail": "No such file or directory"}
+        assert "for the log could not be read (No such file or directory); " in str(m.last_exit()["where_to_look"])
+
+
 @pytest.mark.parametrize("unread", ["the journal may not be read", None])
 async def test_a_log_that_was_not_read_shows_nothing(unread: str | None) -> None:
     """Neither a cause nor that there is none: what could not be looked at is not claimed to be clean."""
@@ -393,4 +406,4 @@ async def test_a_log_that_was_not_read_shows_nothing(unread: str | None) -> None
         await m.house.until(Phase.FAILED)
         why = m.house.state.fail_why or ""
         assert "the log shows no cause" not in why
-        assert f"no known cause, for {unread or 'the log could not be read'}; read the end of" in why
+        assert f"no known cause, for {unread or 'the log could not be read (gone)'}; read the end of" in why

@@ -3,6 +3,7 @@
 Nothing here may keep the next engine from being launched: every step is bounded, and its failure becomes a note.
 """
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from vllm_supervisor.ports import (
     Engine,
     Gpus,
     Level,
+    LogProblem,
     Note,
     OomCounter,
     PartOfLog,
@@ -176,9 +178,14 @@ class PostMortem:
         with told("diagnose", post), anyio.move_on_after(DIAGNOSIS_LIMIT):
             oom_kills, xids = await self._oom_kills(), await self._tools.gpus.xids()
             beside = {"oom_kills": oom_kills, "xids": list(xids)}
-            diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
-            diagnosis = with_what_was_seen(without_us(diagnosis, ending), ending, several=self._several(engine))
-            unread_why = self._tools.log.unread
+            try:
+                diagnosis = await self._tools.log.diagnose(engine.log_start, context(ending, oom_kills, xids))
+            except OSError as error:  # somebody deleted the log, or put a folder there: no failure of ours
+                unread_why = f"{unread_why} ({error.strerror or error})"
+                post(_not_read(error))
+            else:
+                diagnosis = with_what_was_seen(without_us(diagnosis, ending), ending, several=self._several(engine))
+                unread_why = self._tools.log.unread
         if self._tools.log.unread is not None and not self._told_unread:
             for item in unread(self._tools.log.unread):
                 post(item)
@@ -256,6 +263,12 @@ class PostMortem:
 
     def _time(self, wall: float | None = None) -> str:
         return datetime.fromtimestamp(self._wall() if wall is None else wall, UTC).isoformat(timespec="milliseconds")
+
+
+def _not_read(error: OSError) -> Note:
+    missing = error.errno in {errno.ENOENT, errno.EISDIR}
+    problem = LogProblem.MISSING if missing else LogProblem.NOT_READABLE
+    return Note(LOG_NOT_READ, Level.WARNING, {"problem": problem.value, "detail": error.strerror or str(error)})
 
 
 def _examined(generation: int, verdict: Verdict, ending: Ending, found: dict[str, object] | None) -> Examined:
