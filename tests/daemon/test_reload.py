@@ -207,6 +207,6 @@ def test_a_file_is_led_to_its_own_daemon_whatever_it_says(make_rig: Make, tmp_pa
         done = reloaded()
     finally:
         rig.send(signal.SIGCONT)
-    assert (done.returncode, "no daemon that answers" in done.stderr) == (2, True), done
+    assert (done.returncode, "no daemon that runs on it answers" in done.stderr) == (2, True), done
     assert rig.stop() == 0
     assert list(runtime.iterdir()) == []
