@@ -137,8 +137,13 @@ def test_what_passes_by_itself_is_tried_without_end(pliable: Make) -> None:
     rig = pliable({"restart": SOON | {"never_ready_limit": 1}})
     replay(rig, RATE_LIMIT)
     rig.start()
-    rig.until(lambda: rig.status()["generation"] > 4, what="four starts that failed")
-    diagnosed(rig, rig.status(), "hf_rate_limit")
+
+    def examined() -> dict[str, Any] | None:
+        """Return a status whose last end was examined: the one of this moment may still be."""
+        status = rig.status()
+        return status if status["generation"] > 4 and status["last_exit"]["diagnosis"] else None
+
+    diagnosed(rig, rig.until(examined, what="four starts that failed"), "hf_rate_limit")
     assert "failed" not in [event["after"] for event in rig.events("phase_changed")]
     rig.simulate()
     rig.wait_state("ready")
