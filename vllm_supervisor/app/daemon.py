@@ -1,6 +1,5 @@
 """The daemon: sockets, signals, the service manager, and the loop that owns the engine."""
 
-import gc
 import os
 import random
 import shutil
@@ -19,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from structlog.typing import FilteringBoundLogger
 
 from vllm_supervisor import __version__
-from vllm_supervisor.adapters import http1, logs, rotation, selfcheck, sockets, systemd
+from vllm_supervisor.adapters import http1, logs, memory, rotation, selfcheck, sockets, systemd
 from vllm_supervisor.adapters.hearing import Hearing
 from vllm_supervisor.adapters.process import become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
@@ -50,6 +49,7 @@ _READ_LIMIT = 60.0
 
 def main(plan: Plan, source: Source) -> int:
     """Run the daemon until it is told to end. Reloads read `source`. Raises SupervisorError where it cannot begin."""
+    memory.bound_the_heap()
     normalize_signals()
     logger = logs.configure(plan.logging.format, plan.logging.level)
     with ExitStack() as held:
@@ -63,16 +63,6 @@ def main(plan: Plan, source: Source) -> int:
             if told is None:
                 raise
             raise told from None
-
-
-def _set_apart_what_stays() -> None:
-    """Leave what there is by now out of every later collection of garbage.
-
-    CPython looks for old garbage only once as much as a quarter of all that lives has come to it: with our modules in
-    the count, some 2 MiB of ended engines' tasks; and each look would hold the loop for as long as they take to walk.
-    """
-    gc.freeze()  # unseen: hardly any of it is garbage, and finding out takes 50 ms
-    gc.collect()  # from now on the count is of what is not frozen
 
 
 def _admins(plan: Plan) -> frozenset[int]:
@@ -157,7 +147,7 @@ class Daemon:
             group.start_soon(self._keep_watchdog, supervisor)
             group.start_soon(self._keep_log, supervisor)
             self._announce()
-            _set_apart_what_stays()
+            memory.set_apart_what_stays()
         self._logger.info("ended", status=self._status)
         return self._status
 
