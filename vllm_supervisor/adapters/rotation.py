@@ -226,18 +226,19 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 def _catch_up(source: int, copy: int, at: int) -> int:
     """Copy from `at` until there is no more, or the writer is faster than we are. Returns how far it got."""
+    held = memoryview(bytearray(_CHUNK))  # one for all: each of its own would be a megabyte to and from the kernel
     for _ in range(_ROUNDS):
         end = os.fstat(source).st_size
         if end <= at:
             break
         while at < end:
-            part = os.pread(source, min(_CHUNK, end - at), at)
-            if not part:
+            count = os.preadv(source, [held[: end - at]], at)
+            if not count:
                 return at
             written = 0
-            while written < len(part):
-                written += os.pwrite(copy, part[written:], at + written)
-            at += len(part)
+            while written < count:
+                written += os.pwrite(copy, held[written:count], at + written)
+            at += count
     return at
 
 
