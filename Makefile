@@ -33,6 +33,7 @@ PROFILES := short long
 $(foreach what,FUZZ SOAK CHAOS,$(if $(filter-out $(PROFILES),$($(what))),$(error $(what)=$($(what)): it is one of $(PROFILES))))
 # Facts and tools that live beside the checkout; tests that need them say so and skip where they are absent.
 SHARED ?= $(wildcard ../shared)
+$(if $(SHARED),$(if $(wildcard $(SHARED)/.),,$(error SHARED=$(SHARED): there is no such folder)))
 export VLLM_FACTS ?= $(if $(SHARED),$(abspath $(SHARED)/vllm))
 
 .PHONY: help run test test-systemd test-vllm fuzz soak coverage mutate bench bench-vllm chaos lint fmt types lock install uninstall wheels completions clean

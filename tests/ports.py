@@ -11,12 +11,15 @@ _FIRST, _LAST = 10_000, 32_000
 
 
 def _numbers() -> "itertools.chain[int]":
-    """Return this process's share of the ports: each of the test runner's workers has its own."""
+    """Return this process's share of the ports: each of the test runner's workers has its own.
+
+    It begins anywhere in it, since runs at the same time have the same share, and in namespaces also the same pids.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw6").removeprefix("gw")
     first = _FIRST + _RANGE * (int(worker) % ((_LAST - _FIRST) // _RANGE))
     ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert first + _RANGE <= ephemeral, "the ephemeral ports of this host begin lower than is usual"
-    start = first + os.getpid() % _RANGE
+    start = first + int.from_bytes(os.urandom(4)) % _RANGE
     return itertools.chain(range(start, first + _RANGE), itertools.cycle(range(first, first + _RANGE)))
 
 

@@ -123,6 +123,10 @@ def test_what_is_not_ours_to_remove_stays(path: Path) -> None:
     assert caught.value.exit_code is ExitCode.CANNOT_LISTEN
     assert path.read_text() == "precious"
     path.unlink()
+    path.mkdir()
+    with pytest.raises(ListenError, match=r"is a folder; set control\.socket to a file in it"):
+        sockets.bind_control(path)
+    path.rmdir()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
         other.listen(1)

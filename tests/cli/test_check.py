@@ -115,6 +115,11 @@ def test_a_missing_launcher_is_a_problem(config: Path, capsys: pytest.CaptureFix
         "vllm-supervisor: --set: engine.vllm.launcher: the launcher 'nope' is not on the PATH searched: "
         "/nowhere:/else; install it, or give engine.vllm.launcher a full path, or engine.vllm.env a PATH\n"
     )
+    assert run(str(config), "--set", "engine.vllm.cwd=/nowhere") == 2
+    assert capsys.readouterr().err == (
+        "vllm-supervisor: --set: engine.vllm.cwd: engine.vllm.cwd /nowhere is not a folder; "
+        "create it, or set engine.vllm.cwd\n"
+    )
     (config.parent / "serve.sh").chmod(0o644)
     assert run(str(config)) == 2
     assert f"{config}:3: engine.vllm.launcher: the launcher" in capsys.readouterr().err
@@ -147,6 +152,21 @@ def test_places_that_cannot_be_written_to(config: Path, tmp_path: Path) -> None:
     assert state.startswith(f"vllm-supervisor: {config}:")
     assert f"state_dir: {getpass.getuser()} cannot write to {closed}/state: {closed} is not writable; make it" in state
     assert f"control.socket: {getpass.getuser()} cannot write to {closed}:" in socket
+
+
+def test_what_is_in_the_way_is_told_at_once(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A launcher that is not there, a socket that is a folder, a state directory in a file: a line each."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "state").touch()
+    assert run(str(config), "--set", "engine.vllm.launcher=nope", "--set", "engine.vllm.env.PATH=/nowhere") == 2
+    launcher, socket, state = capsys.readouterr().err.splitlines()
+    assert "engine.vllm.launcher: the launcher 'nope' is not on the PATH" in launcher
+    assert f"control.socket: {tmp_path}/s is there, and is a folder; give a path in it" in socket
+    assert f"state_dir: {getpass.getuser()} cannot write to {tmp_path}/state: " in state
+    (tmp_path / "s").rmdir()
+    (tmp_path / "s").touch()
+    assert run(str(config)) == 2
+    assert f"control.socket: {tmp_path}/s is there, and is no socket; remove it, or set" in capsys.readouterr().err
 
 
 def test_places_of_another_user(config: Path, tmp_path: Path) -> None:

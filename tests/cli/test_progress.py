@@ -40,9 +40,16 @@ def test_it_is_drawn_in_place_and_gone_afterwards() -> None:
     assert "ready" not in terminal.getvalue()
 
 
-def test_nothing_is_drawn_into_a_file() -> None:
-    """A script's log has no use for it."""
+def test_a_file_gets_nothing_but_what_stands_in_the_way() -> None:
+    """A script's log has no use for progress; a port that is taken is told once, as it may be taken for ever."""
     stream = io.StringIO()
     with ProgressLine(stream) as line:
         line.show(LOADING)
-    assert stream.getvalue() == ""
+        assert stream.getvalue() == ""
+        for port in (8000, 8000, 8001):
+            line.show(state("backoff", blocker={"kind": "port", "why": f"{port} is held", "remedy": "end the holder"}))
+        line.show(LOADING)
+    assert stream.getvalue() == (
+        "vllm-supervisor: waiting: 8000 is held; end the holder\n"
+        "vllm-supervisor: waiting: 8001 is held; end the holder\n"
+    )

@@ -98,7 +98,7 @@ def test_a_missing_working_directory_is_named(tmp_path: Path) -> None:
     """It would otherwise look as if the launcher were missing."""
     missing = find_launcher(spec("vllm", cwd=tmp_path / "gone"))
     assert missing == LauncherMissing(
-        f"engine.vllm.cwd {tmp_path}/gone is not a folder", "create it, or set engine.vllm.cwd"
+        f"engine.vllm.cwd {tmp_path}/gone is not a folder", "create it, or set engine.vllm.cwd", "engine.vllm.cwd"
     )
 
 

@@ -270,8 +270,14 @@ BAD = [
     ),
     pytest.param(
         vllm('env: {HF_TOKEN: "hf_one\\nhf_two"}'),
-        "FILE:4: engine.vllm.env: HF_TOKEN holds a line break; give one line: a file of a key may have more of them",
+        "FILE:4: engine.vllm.env.HF_TOKEN: HF_TOKEN holds a line break; "
+        "give one line: a file of a key may have more of them",
         id="a token of two lines",
+    ),
+    pytest.param(
+        "engine:\n  vllm:\n    model: |\n      org/model\n",
+        "FILE:3: engine.vllm.model: 'org/model\\n' holds a line break; give one line, without | or > in front",
+        id="a model in a block",
     ),
     pytest.param(
         vllm("api_key:"),
@@ -347,6 +353,17 @@ def test_all_problems_are_told_at_once(refused: Refused) -> None:
         ["FILE:8", "engine.vllm.restart.max_backoff"],
         ["VLLM_SUPERVISOR__ENGINE__VLLM__TIMEOUT", "engine.vllm.timeout"],
     ]
+
+
+def test_all_that_is_wrong_with_the_environment_is_told(refused: Refused) -> None:
+    """One name does not hide another's mistake."""
+    lines = refused(vllm('env: {HF_TOKEN: "hf_one\\nhf_two", "a=b": c, SUPERVISED_ENGINE: x}'))
+    name = "cannot be the name of an environment variable; use letters, digits and underscores"
+    assert lines[1:] == [
+        f"FILE:4: engine.vllm.env.a=b: 'a=b' {name}",
+        "FILE:4: engine.vllm.env.SUPERVISED_ENGINE: SUPERVISED_ENGINE is how we find the engine's processes; remove it",
+    ]
+    assert lines[0].startswith("FILE:4: engine.vllm.env.HF_TOKEN: HF_TOKEN holds a line break")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -166,6 +167,28 @@ def test_a_stale_socket_and_a_wrong_configuration(pliable: Make) -> None:
     assert not rig.socket.exists()
     record = json.loads(Path(rig.state_dir / "engine.json").read_text())
     assert record["gone"] is True
+
+
+def test_a_state_directory_that_is_removed_is_made_and_locked_again(pliable: Make) -> None:
+    """Whoever tidies up under a living daemon lets no second one in, and a later one still finds its engine."""
+    rig = pliable()
+    rig.start()
+    rig.wait_state("ready")
+    name = (rig.state_dir / "instance-id").read_text()
+    shutil.rmtree(rig.state_dir)
+    rig.until(lambda: bool(rig.events("state_dir_renewed")), what="it to be made again")
+    second = pliable(state_dir=str(rig.state_dir))
+    second.start(wait=False)
+    assert second.wait_exit() == 3
+    assert f"in use by pid {rig.pid}" in one_line(second)
+    assert (rig.state_dir / "instance-id").read_text() == name
+    members = {process.pid for process in rig.members()}
+
+    rig.send(signal.SIGKILL)
+    rig.wait_exit()
+    rig.start()
+    rig.wait_state("ready")
+    assert not members & {process.pid for process in rig.members()}
 
 
 def test_an_engine_whose_daemon_lives_is_left_alone(pliable: Make) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from dataclasses import replace
@@ -13,10 +14,10 @@ import pytest
 
 from tests.eventually import eventually
 from tests.process.lab import PATIENCE, Lab, adopt, alive, daemon, ending, gone, members, shell
-from vllm_supervisor.adapters.process import lock_state_dir
+from vllm_supervisor.adapters.process import EngineLauncher, lock_state_dir
 from vllm_supervisor.adapters.process.procfs import Proc
 from vllm_supervisor.adapters.process.record import Identity, Record, Records
-from vllm_supervisor.domain.model import ExitStatus, Sig
+from vllm_supervisor.domain.model import BlockerKind, ExitStatus, Sig
 from vllm_supervisor.errors import AlreadyRunningError, ConfigError, ExitCode
 
 ORPHANS = shell("(setsid sleep 1000 &) ; sleep 1000 & wait")
@@ -253,6 +254,36 @@ def test_a_full_disk_keeps_no_lock_from_being_held(lab: Lab) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, heard)
+
+
+@pytest.mark.asyncio
+async def test_a_removed_directory_is_locked_anew(lab: Lab) -> None:
+    """Whoever comes next is refused as before; where somebody was faster, no engine is launched beside theirs."""
+    with lock_state_dir(lab.state_dir) as lock:
+        launcher = EngineLauncher(lab.spec(ORPHANS), lab.state_dir, note=lab.notes.append, lock=lock)
+        assert not lock.renew()
+        shutil.rmtree(lab.state_dir)
+        assert await launcher.hold() is None
+        assert [note.kind for note in lab.notes] == ["state_dir_renewed"]
+        assert lab.instance() == launcher.instance
+        with pytest.raises(AlreadyRunningError):
+            lock_state_dir(lab.state_dir)
+        assert not lock.renew()
+
+        shutil.rmtree(lab.state_dir)
+        with lock_state_dir(lab.state_dir):
+            for blocker in (await launcher.check(), await launcher.hold()):
+                assert blocker is not None
+                assert blocker.kind is BlockerKind.STATE_DIR
+                assert blocker.why == f"state directory {lab.state_dir} was removed, and is in use by pid {os.getpid()}"
+        shutil.rmtree(lab.state_dir)
+        lab.state_dir.touch()
+        blocker = await launcher.hold()
+        assert blocker is not None
+        assert "cannot be used: File exists" in blocker.why
+        lab.state_dir.unlink()
+    assert not lock.renew(), "it was let go"
+    assert not lab.state_dir.exists()
 
 
 def test_lock_is_not_inherited_by_the_engine(lab: Lab) -> None:

@@ -201,6 +201,8 @@ def _clear(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
+        if stat.S_ISDIR(found.st_mode):
+            raise ListenError(what, "the path is a folder", "set control.socket to a file in it")
         raise ListenError(what, "the path is taken by something that is no socket", "remove it, or set control.socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         refused = probe.connect_ex(path)

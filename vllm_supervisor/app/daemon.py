@@ -26,6 +26,7 @@ from vllm_supervisor.app.kit import Household, Kit
 from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.config.reading import Source
 from vllm_supervisor.domain.messages import ShutdownAsked, StartAsked
+from vllm_supervisor.domain.model import Blocker
 from vllm_supervisor.domain.spec import JOURNAL
 from vllm_supervisor.errors import ConfigError, ExitCode, Problem, first_of
 from vllm_supervisor.ports import Level, Note, Observer, Request
@@ -39,6 +40,8 @@ from vllm_supervisor.runtime.reload import Hands, ReloadAsked, Reloader, ReloadR
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
 from vllm_supervisor.runtime.tasks import told
 
+_HOLD_INTERVAL = 10.0
+"""Seconds between looks at the state directory."""
 _NOTIFY_RETRY = 0.1
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTIFY_LIMIT = 5.0
@@ -113,7 +116,7 @@ class Daemon:
         """Another kit was taken into use."""
         passed = systemd.listen_fds(os.environ)
         state_dir = Path(plan.state_dir)
-        held.enter_context(lock_state_dir(state_dir))
+        self._lock = held.enter_context(lock_state_dir(state_dir))
         self._control = _open_control(plan.control, passed)
         held.callback(self._control.close)
         held.enter_context(sockets.signpost(os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], self._control))
@@ -146,6 +149,7 @@ class Daemon:
             group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
             group.start_soon(self._keep_log, supervisor)
+            group.start_soon(self._keep_state_dir, supervisor)
             self._announce()
             memory.set_apart_what_stays()
         self._logger.info("ended", status=self._status)
@@ -212,6 +216,18 @@ class Daemon:
             for item in (LogUnread(None),) if why is None else unread(why):
                 supervisor.post(item)
 
+    async def _keep_state_dir(self, supervisor: Supervisor) -> None:
+        """Look now and then whether the state directory is still ours: it may be removed under us."""
+        known: Blocker | None = None
+        while True:
+            await anyio.sleep(_HOLD_INTERVAL)
+            with told("state_dir", supervisor.post):
+                blocker = await self._kit.launcher.hold()
+                if blocker is not None and blocker != known:
+                    fields = {"why": blocker.why, "remedy": blocker.remedy}
+                    supervisor.post(Note("state_dir_lost", Level.ERROR, fields))
+                known = blocker
+
     def _compose(self) -> tuple[Supervisor, Api]:
         plan = self._plan
         clock = Clock(now=time.monotonic, wall=time.time, u=random.SystemRandom().random)
@@ -231,7 +247,7 @@ class Daemon:
                 observer.noted(message)
 
         canary = partial(self._prometheus.probed, "canary")
-        self._house = Household(Path(plan.state_dir), clock, note, recorder.entries, canary)
+        self._house = Household(Path(plan.state_dir), self._lock, clock, note, recorder.entries, canary)
         self._kit = Kit(plan, self._house)
         supervisor = Supervisor(
             self._kit.outfit,

@@ -16,7 +16,7 @@ from vllm_supervisor.adapters.enginelog import EngineLog
 from vllm_supervisor.adapters.gpu import NvmlGpus
 from vllm_supervisor.adapters.journal import Journal, JournalLog
 from vllm_supervisor.adapters.logreader import GenerationLog
-from vllm_supervisor.adapters.process import EngineLauncher
+from vllm_supervisor.adapters.process import EngineLauncher, StateLock
 from vllm_supervisor.adapters.remains import SharedMemory
 from vllm_supervisor.adapters.rotation import Rotation
 from vllm_supervisor.adapters.startsigns import EngineSigns
@@ -49,6 +49,7 @@ class Household:
     """What one kit shares with the next: where time, notes, past events and figures come from and go to."""
 
     state_dir: Path
+    lock: StateLock
     clock: Clock
     note: Callable[[Note], None]
     entries: Callable[[], bytes]
@@ -83,7 +84,9 @@ class Kit:
         self.ground: Ground
         launch = plan.launch
         self.rotation = Rotation(launch.log_file, plan.log.max_bytes, plan.log.keep)
-        self.launcher = EngineLauncher(launch, house.state_dir, note=house.note, rotate=self.rotation.at_rest)
+        self.launcher = EngineLauncher(
+            launch, house.state_dir, note=house.note, rotate=self.rotation.at_rest, lock=house.lock
+        )
         self._journal = Journal(os.environ, self.launcher.instance) if launch.log_file == JOURNAL else None
         self.log_reader: LogReader = self._journal or LogFile(launch.log_file)
         gpus = NvmlGpus(launch.env)

@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     own = _own_daemon(args, path) if args.against_running else None
     try:
         loaded = load(path, sets=args.set or (), environ=os.environ)
-        plan = _plan(loaded, os.environ)
-        unwritable = _unwritable(loaded, plan)
+        plan, unwritable = _plan(loaded, os.environ)
     except ConfigError as error:
         if own is not None:
             return _left_to(own, path, error, as_json=args.json)
@@ -127,15 +126,22 @@ class _Plan:
     state_dir: str
 
 
-def _plan(loaded: Loaded, environ: Mapping[str, str]) -> _Plan:
-    """Raise ConfigError where the launcher is not there."""
+def _plan(loaded: Loaded, environ: Mapping[str, str]) -> tuple[_Plan, list[str]]:
+    """Return it, with warnings of what this user cannot make and another could: the service need not be ours to run.
+
+    Raises ConfigError where the launcher is not there, and for what nobody but root could make.
+    """
     spec = launch.launch_spec(loaded.settings, environ)
     engine = launch.engine_spec(loaded.settings)
     program = find_launcher(spec)
+    socket, state_dir = paths.control_socket(loaded.settings, environ), paths.state_dir(loaded.settings, environ)
+    fatal, warnings = _unmakable(loaded, socket, state_dir)
     if isinstance(program, LauncherMissing):
-        key = "engine.vllm.launcher"
-        raise ConfigError((Problem(loaded.place(key), key, program.why, program.remedy),))
-    return _Plan(
+        problem = Problem(loaded.place(program.key), program.key, program.why, program.remedy)
+        raise ConfigError((problem, *fatal))
+    if fatal:
+        raise ConfigError(tuple(fatal))
+    plan = _Plan(
         argv=launch.masked_argv(spec, loaded.secrets),
         launcher=program,
         env=launch.added_env(spec, environ, loaded.secrets),
@@ -143,19 +149,21 @@ def _plan(loaded: Loaded, environ: Mapping[str, str]) -> _Plan:
         model=engine.model,
         concurrency=engine.concurrency,
         log_file=spec.log_file,
-        socket=str(paths.control_socket(loaded.settings, environ)),
-        state_dir=str(paths.state_dir(loaded.settings, environ)),
+        socket=str(socket),
+        state_dir=str(state_dir),
     )
+    return plan, warnings
 
 
-def _unwritable(loaded: Loaded, plan: _Plan) -> list[str]:
-    """Return warnings of what this user cannot make and another user could: the service need not be ours to run.
-
-    Raises ConfigError for what nobody but root could.
-    """
+def _unmakable(loaded: Loaded, socket: Path, state_dir: Path) -> tuple[list[Problem], list[str]]:
+    """Return what nobody could make in these places, and warnings of what another user could."""
     warnings: list[str] = []
     fatal: list[Problem] = []
-    for key, folder in (("state_dir", Path(plan.state_dir)), ("control.socket", Path(plan.socket).parent)):
+    if (kind := paths.no_socket(socket)) is not None:
+        key = "control.socket"
+        remedy = "give a path in it" if kind == paths.FOLDER else "remove it, or set control.socket elsewhere"
+        fatal.append(Problem(loaded.place(key), key, f"{socket} is there, and is {kind}", remedy))
+    for key, folder in (("state_dir", state_dir), ("control.socket", socket.parent)):
         why = paths.why_not_writable(folder / "new")
         if why is None:
             continue
@@ -164,9 +172,7 @@ def _unwritable(loaded: Loaded, plan: _Plan) -> list[str]:
             warnings.append(str(Problem(loaded.place(key), key, what, f"run the daemon as its owner, uid {owner}")))
         else:
             fatal.append(Problem(loaded.place(key), key, what, f"make it writable, or set {key} elsewhere"))
-    if fatal:
-        raise ConfigError(tuple(fatal))
-    return warnings
+    return fatal, warnings
 
 
 def _user() -> str:

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import sys
 import time
 
 from vllm_supervisor.cli.client import Status, post
 from vllm_supervisor.cli.own import find_own
+from vllm_supervisor.cli.progress import ProgressLine
 from vllm_supervisor.cli.render import duration, status_text
 from vllm_supervisor.cli.wait import seconds
 from vllm_supervisor.cli.waiting import failed, wait_until
@@ -34,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
         # Numbered but not launched yet (a port that is taken, say): there is nothing to stop, and it is the next one.
         generation = min(generation, status.get("generation", 0) - 1)
     if args.wait:
-        status = wait_until(path, _Goal(args.command, generation), _Goal.WORDS[args.command], args.timeout)
+        goal = _Goal(args.command, generation)
+        with ProgressLine(sys.stderr) as line:
+            status = wait_until(path, goal, _Goal.WORDS[args.command], args.timeout, line.show)
     if args.json:
         print(json.dumps(status, indent=2))
     elif args.wait:

@@ -1,21 +1,26 @@
-"""One line on a terminal that is redrawn in place."""
+"""What is waited for: one line on a terminal, redrawn in place; elsewhere only what stands in the way."""
 
 import os
 from types import TracebackType
 from typing import Self, TextIO
 
 from vllm_supervisor.cli.client import Status
-from vllm_supervisor.cli.render import progress_text
+from vllm_supervisor.cli.render import hindrance, progress_text
 
 _CLEAR = "\r\033[K"
 
 
 class ProgressLine:
-    """Shows what is waited for, and is gone afterwards. On anything but a terminal it shows nothing."""
+    """Shows what is waited for, and is gone afterwards.
+
+    On anything but a terminal it says once why no engine can be launched, so that nobody waits for a port that is
+    taken without a word.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._shows = stream.isatty()
+        self._terminal = stream.isatty()
+        self._shows = True
         self._shown = ""
 
     def __enter__(self) -> Self:
@@ -24,16 +29,19 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._shown and self._terminal:
             self._write(_CLEAR)
 
     def show(self, status: Status) -> None:
         """Draw `status`, cut to the width of the terminal, where it differs from what is shown."""
-        text = progress_text(status)
-        if not self._shows or text == self._shown:
+        text = progress_text(status) if self._terminal else hindrance(status)
+        if not self._shows or not text or text == self._shown:
             return
         self._shown = text
-        self._write(_CLEAR + text[: _width(self._stream) - 1])
+        if self._terminal:
+            self._write(_CLEAR + text[: _width(self._stream) - 1])
+        else:
+            self._write(f"vllm-supervisor: waiting: {text}\n")
 
     def _write(self, text: str) -> None:
         try:

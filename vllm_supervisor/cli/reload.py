@@ -9,6 +9,7 @@ from vllm_supervisor.cli.client import Status, post
 from vllm_supervisor.cli.control import add_arguments as add_control_arguments
 from vllm_supervisor.cli.find import SET
 from vllm_supervisor.cli.own import find_own
+from vllm_supervisor.cli.progress import ProgressLine
 from vllm_supervisor.cli.render import duration
 from vllm_supervisor.cli.waiting import TimedOutError, failed, wait_until
 from vllm_supervisor.errors import BadInputError, ExitCode, NoDaemonError, RefusedError
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     waited = args.wait and done.get("restarted")
     if waited:
         left = None if args.timeout is None else max(0.0, args.timeout - (time.monotonic() - began))
-        status = {**wait_until(path, _serves, "ready", left), "reload": done}
+        with ProgressLine(sys.stderr) as line:
+            status = {**wait_until(path, _serves, "ready", left, line.show), "reload": done}
     if args.json:
         print(json.dumps(status, indent=2))
     elif waited:

@@ -23,7 +23,7 @@ def status_text(status: Status, *, colour: bool) -> str:
         ("phase", None if told else _phase(status)),
         ("model", _join(status.get("model"), _prefixed("revision ", status.get("revision")))),
         ("base url", status.get("base_url") if status.get("ready") else None),
-        ("blocked", _reason(status.get("blocker"))),
+        ("blocked", hindrance(status)),
         ("failed", status.get("fail_why")),
         ("liveness", _liveness(status.get("liveness") or {})),
         ("load", _load(status.get("load") or {})),
@@ -141,7 +141,9 @@ def _load(load: Status) -> str | None:
     return _join(*parts, f"KV cache {usage:.0%}" if usage is not None else None, between=", ") or None
 
 
-def _reason(blocker: Status | None) -> str | None:
+def hindrance(status: Status) -> str | None:
+    """Say what keeps an engine from being launched, and what to do about it; None where nothing does."""
+    blocker = status.get("blocker")
     return _join(blocker.get("why"), blocker.get("remedy"), between="; ") if blocker else None
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from vllm_supervisor.cli.client import TIMEOUT, Status, get_json
-from vllm_supervisor.cli.render import why_failed
+from vllm_supervisor.cli.render import hindrance, why_failed
 from vllm_supervisor.errors import ExitCode, SupervisorError
 
 INTERVAL = 0.1
@@ -46,7 +46,8 @@ def wait_until(
         seen(status)
         passed = time.monotonic() - began
         if timeout is not None and passed >= timeout:
-            why = f"not {goal} after {timeout:g} s, but {status.get('state')}"
+            blocked = hindrance(status)
+            why = f"not {goal} after {timeout:g} s, but {status.get('state')}" + (f": {blocked}" if blocked else "")
             raise TimedOutError("timed out", why, "see `vllm-supervisor status`")
         time.sleep(INTERVAL if timeout is None else min(INTERVAL, max(0.0, timeout - passed)))
 

@@ -12,10 +12,11 @@ from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.config.yamlfile import Loc, dotted, read
 from vllm_supervisor.domain.naming import option_names_secret
 from vllm_supervisor.domain.secret import is_secret_name
-from vllm_supervisor.domain.spec import JOURNAL
+from vllm_supervisor.domain.spec import JOURNAL, MARKER
 from vllm_supervisor.errors import ConfigError, Problem
 
 _VLLM: Loc = ("engine", "vllm")
+_PEM = "-----BEGIN "
 _ANY_HOST = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with, not bound to
 
 
@@ -101,6 +102,21 @@ def _flags(case: _Case) -> Iterable[_Finding]:
         element = (*key, remark.index)
         loc = element if case.layers.given(element) else key
         yield _Finding(loc, remark.why, remark.remedy, (key,), fatal=remark.fatal)
+
+
+def _environment(case: _Case) -> Iterable[_Finding]:
+    key = (*_VLLM, "env")
+    for name, text in case.vllm.env.items():
+        loc = (*key, name)
+        if not name or "=" in name or "\0" in name:
+            why = f"{name!r} cannot be the name of an environment variable"
+            yield _Finding(loc, why, "use letters, digits and underscores", (key,))
+        elif name == MARKER:
+            yield _Finding(loc, f"{name} is how we find the engine's processes", "remove it", (key,))
+        elif is_secret_name(name) and len(text.splitlines()) > 1 and not text.startswith(_PEM):
+            # An HTTP header cannot carry it, and the Hub's refusal would not say so. Keys in PEM do have lines.
+            why = f"{name} holds a line break"
+            yield _Finding(loc, why, "give one line: a file of a key may have more of them", (key,))
 
 
 def _launcher(case: _Case) -> Iterable[_Finding]:
@@ -195,6 +211,7 @@ _LOOKS: tuple[_Look, ...] = (
     _backoff,
     _aliases,
     _flags,
+    _environment,
     _launcher,
     _log_file,
     _socket,

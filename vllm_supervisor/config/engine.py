@@ -22,11 +22,9 @@ from vllm_supervisor.config.scalars import (
     refuse,
     refuse_shown,
 )
-from vllm_supervisor.domain.secret import is_secret_name
-from vllm_supervisor.domain.spec import MARKER
 
 DEFAULT_LOG_FILE = "~/.microdc/vllm.log"
-_PEM = "-----BEGIN "
+_LINE_BREAKS = ("\n", "\r")
 
 
 def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -38,24 +36,14 @@ def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
 def _model(value: str) -> str:
     if value.startswith("-"):
         refuse_shown("would be read as an option")
+    if len(value.splitlines()) > 1 or value.endswith(_LINE_BREAKS):
+        refuse_shown("holds a line break", "give one line, without | or > in front")
     return value
 
 
 def _http_path(value: str) -> str:
     if not value.startswith("/") or not value.isascii() or not value.isprintable() or " " in value:
         refuse_shown("is not a path")
-    return value
-
-
-def _environment(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not name or "=" in name or "\0" in name:
-            refuse(f"{name!r} cannot be the name of an environment variable", "use letters, digits and underscores")
-        if name == MARKER:
-            refuse(f"{name} is how we find the engine's processes", "remove it")
-        # An HTTP header cannot carry it, and the Hub's refusal would not say so. Keys in PEM do have lines.
-        if is_secret_name(name) and len(text.splitlines()) > 1 and not text.startswith(_PEM):
-            refuse(f"{name} holds a line break", "give one line: a file of a key may have more of them")
     return value
 
 
@@ -130,9 +118,7 @@ class VllmSettings(Section):
     host: Host = Field(default="127.0.0.1", description="an address to listen on, such as 127.0.0.1")
     port: Port = Field(default=8000, description="a port from 1 to 65535")
     extra_args: Words = Field(default=(), description="vLLM's own flags, such as [--max-model-len, 100000]")
-    env: Annotated[dict[str, AnyText], AfterValidator(_environment)] = Field(
-        default_factory=dict, description="variables, such as {CUDA_HOME: /opt/cuda}"
-    )
+    env: dict[str, AnyText] = Field(default_factory=dict, description="variables, such as {CUDA_HOME: /opt/cuda}")
     cwd: OptionalText = Field(default=None, description="a folder")
     model_aliases: dict[str, AnyText] = Field(
         default_factory=dict,

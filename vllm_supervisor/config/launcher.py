@@ -75,6 +75,8 @@ class LauncherMissing:
 
     why: str
     remedy: str
+    key: str = "engine.vllm.launcher"
+    """What is to be corrected."""
 
 
 def outside(launcher: Sequence[str]) -> str | None:
@@ -154,7 +156,8 @@ def find_launcher(spec: LaunchSpec) -> str | LauncherMissing:
     """Return the absolute path of the program to execute, looked up on the PATH of the launch's own environment."""
     name, cwd = spec.argv[0], Path(spec.cwd or ".").absolute()
     if not cwd.is_dir():
-        return LauncherMissing(f"engine.vllm.cwd {cwd} is not a folder", "create it, or set engine.vllm.cwd")
+        key = "engine.vllm.cwd"
+        return LauncherMissing(f"{key} {cwd} is not a folder", f"create it, or set {key}", key)
     if "/" in name:
         path = cwd / name
         why = _why_not_executable(path)

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.errors import ConfigError, Problem
 
 SOCKET_NAME = "control.sock"
+FOLDER = "a folder"
 _KERNELS = ("/proc", "/sys")
 MAX_SOCKET_PATH = 107
 """Bytes in the path of a Unix socket, less the closing NUL: `sun_path` of Linux."""
@@ -74,6 +76,17 @@ def why_not_writable(file: Path) -> str | None:
         return None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} is not writable"
     except OSError as error:
         return (error.strerror or str(error)).lower()
+
+
+def no_socket(path: Path) -> str | None:
+    """Say what is at `path` where that is not a socket, such as FOLDER; None for a socket or for nothing to be seen."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    return FOLDER if stat.S_ISDIR(mode) else "no socket"
 
 
 def owner(folder: Path) -> int:

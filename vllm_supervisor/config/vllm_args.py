@@ -187,6 +187,8 @@ def _refusals(flag: Flag) -> Iterator[Remark]:
     elif flag.name == "ssl-cert-reqs" and flag.first == _CERT_REQUIRED:
         why = f"{flag} 2 is not supported: the probes have no client certificate"
         yield Remark(flag.index, why, "use 0 or 1, or put a proxy that asks for certificates in front")
+    elif flag.name == "served-model-name" and not any(name.strip() for name in flag.values):
+        yield Remark(flag.index, f"{flag} names nothing", "give a name, or remove it: the model's own is served then")
     elif flag.name in _SIZES and not _is_size(flag.first):
         given = repr(flag.first[:40]) if flag.values else "nothing"
         yield Remark(flag.index, f"{flag} is given {given}, not a number of GPUs", "give 1 or more")

@@ -118,6 +118,7 @@ class BlockerKind(StrEnum):
     PORT = "port"
     LAUNCHER = "launcher"
     LOG_FILE = "log_file"
+    STATE_DIR = "state_dir"
     SPAWN = "spawn"
     GPU = "gpu"
     INTERNAL = "internal"

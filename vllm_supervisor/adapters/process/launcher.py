@@ -14,6 +14,7 @@ from anyio import from_thread, to_thread
 from vllm_supervisor.adapters.process import kernel, pidfd
 from vllm_supervisor.adapters.process.engine import Leader, ProcessTree, held_leader
 from vllm_supervisor.adapters.process.family import Family, Origin, newest_launch
+from vllm_supervisor.adapters.process.lock import StateLock
 from vllm_supervisor.adapters.process.outlet import Outlet, open_log
 from vllm_supervisor.adapters.process.port import port_blocker
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
@@ -23,7 +24,7 @@ from vllm_supervisor.adapters.process.spawn import launch
 from vllm_supervisor.config.launcher import LauncherMissing, find_launcher
 from vllm_supervisor.domain.model import Blocker, BlockerKind
 from vllm_supervisor.domain.spec import MARKER, LaunchSpec
-from vllm_supervisor.errors import AlreadyRunningError, LaunchError, SupervisorError
+from vllm_supervisor.errors import AlreadyRunningError, ConfigError, LaunchError, SupervisorError
 from vllm_supervisor.ports import Level, Note, log_problem
 
 
@@ -35,7 +36,8 @@ class EngineLauncher:
     """Implements `ports.Launcher`.
 
     The caller holds the lock of `state_dir`, has called `normalize_signals`, and `become_subreaper` where orphans are
-    to be seen. `note` is told, from the loop, what is no failure of the launch.
+    to be seen. `note` is told, from the loop, what is no failure of the launch. `lock` is renewed where the directory
+    was removed.
     Raises SupervisorError where the instance's name can be neither read nor written.
     """
 
@@ -46,11 +48,14 @@ class EngineLauncher:
         *,
         note: Callable[[Note], None] = _ignore,
         rotate: Callable[[], object] = lambda: None,
+        lock: StateLock | None = None,
         proc: Proc | None = None,
     ) -> None:
         self.spec = spec
         self._note = note
         self._proc = proc or Proc()
+        self._state_dir = state_dir
+        self._lock = lock
         self._records = Records(state_dir)
         try:
             self.instance = self._records.instance()
@@ -68,8 +73,15 @@ class EngineLauncher:
         record = self._read()
         return record.generation if record else 0
 
+    async def hold(self) -> Blocker | None:
+        """Begin the state directory anew where it was removed. Say who has it where another daemon took it meanwhile.
+
+        A later daemon finds our engine by the instance's name, which is kept there.
+        """
+        return await to_thread.run_sync(self._hold, abandon_on_cancel=True)
+
     async def check(self) -> Blocker | None:
-        """Say what stands in the way of a launch now: launcher, working directory, log file, port."""
+        """Say what stands in the way of a launch now: state directory, launcher, working directory, log file, port."""
         return await to_thread.run_sync(self._check, abandon_on_cancel=True)
 
     async def spawn(self, generation: int) -> ProcessTree:
@@ -104,7 +116,29 @@ class EngineLauncher:
             return None
         return record
 
+    def _hold(self) -> Blocker | None:
+        kind, remedy = BlockerKind.STATE_DIR, "make it writable, or make room"
+        try:
+            if self._lock is None or not self._lock.renew():
+                return None
+            self._records.keep(self.instance)
+        except AlreadyRunningError as exc:
+            why = f"{exc.what} was removed, and is {exc.why}"
+            return Blocker(kind, why, "stop that daemon, or this one and set another state_dir")
+        except ConfigError as exc:
+            return Blocker(kind, exc.problems[0].why, remedy)
+        except OSError as exc:
+            return Blocker(kind, f"state directory {self._state_dir}: {exc.strerror}", remedy)
+        fields: dict[str, object] = {"path": str(self._state_dir)}
+        if self._records.read() is None:
+            fields["lost"] = "bundles, and what was seen of configurations and starts"
+        from_thread.run_sync(self._note, Note("state_dir_renewed", Level.WARNING, fields))
+        return None
+
     def _check(self) -> Blocker | None:
+        held = self._hold()
+        if held is not None:
+            return held
         spec = self.spec
         found = find_launcher(spec)
         if isinstance(found, LauncherMissing):

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -9,18 +10,38 @@ from typing import Self
 
 from vllm_supervisor.errors import AlreadyRunningError, ConfigError, Problem
 
+_NAME = "lock"
+
 
 class StateLock:
     """The held lock. It ends with `release`, or with the process, however that ends; children do not inherit it."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, state_dir: Path, fd: int) -> None:
+        self._state_dir = state_dir
         self._fd: int | None = fd
+        self._turn = threading.Lock()
+        """A look that nobody waits for any more may still be under way in its thread."""
+
+    def renew(self) -> bool:
+        """Lock the directory anew where what we locked is not there any more, and return whether that was so.
+
+        Whoever removes it under a living daemon lets another one in, which would launch a second engine.
+        Raises as `lock_state_dir`: AlreadyRunningError where that has happened.
+        """
+        with self._turn:
+            if self._fd is None or _is_at(self._fd, self._state_dir / _NAME):
+                return False
+            fd = _lock(self._state_dir)
+            os.close(self._fd)
+            self._fd = fd
+            return True
 
     def release(self) -> None:
         """Let another daemon in. Harmless a second time."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        with self._turn:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
 
     def __enter__(self) -> Self:
         return self
@@ -37,9 +58,13 @@ def lock_state_dir(state_dir: Path) -> StateLock:
     Raises AlreadyRunningError where another daemon holds it, which is then left untouched, and ConfigError where it
     cannot be written.
     """
+    return StateLock(state_dir, _lock(state_dir))
+
+
+def _lock(state_dir: Path) -> int:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(state_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         remedy = "make it writable for this user, or set another directory"
         problem = Problem("state directory", "state_dir", f"{state_dir} cannot be used: {exc.strerror}", remedy)
@@ -56,4 +81,11 @@ def lock_state_dir(state_dir: Path) -> StateLock:
     with suppress(OSError):  # nor does a full disk keep a service down for it
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return StateLock(fd)
+    return fd
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False

@@ -52,6 +52,10 @@ class Records:
             _write(self._id_file, fresh + "\n")
             return fresh
 
+    def keep(self, instance: str) -> None:
+        """Write the name down again, where the directory was removed. Raises OSError."""
+        _write(self._id_file, instance + "\n")
+
     def read(self) -> Record | str | None:
         """Return the last launch, None where there was none, or in words why it cannot be read."""
         try:
