@@ -174,9 +174,8 @@ class Judge:
         self._lie(answer, f"state {answer.state}, without a process", answer.state in SERVING and not pids)
         self._lie(answer, f"pid {answer.pid}, which is gone", bool(answer.pid) and answer.pid not in pids)
         self._lie(answer, "ready, and /health is bad", answer.state == "ready" and self._health == "dead")
-        self._lie(
-            answer, f"{answer.state}, though it serves", calm and answer.state == "starting" and self._health == "ok"
-        )
+        serves = calm and self._health == "ok" and not look.frozen
+        self._lie(answer, f"{answer.state}, though it serves", serves and answer.state == "starting")
 
     def _lie(self, answer: Answer, what: str, untrue: object) -> None:
         """Count how long something untrue is told without a break, less the time without a processor."""

@@ -65,7 +65,8 @@ class Observer:
         members = self._table.look()
         found = stat(self._daemon())
         letter = found[0] if found is not None and found[0] not in "ZXx" else ""
-        return sight.Look(at, engines(members), at_once(members), letter, late)
+        frozen = any(entry.letter in "Tt" for entry in members.values())
+        return sight.Look(at, engines(members), at_once(members), letter, late, frozen)
 
     def _question(self, _: float) -> sight.Answer:
         daemon = self._daemon()

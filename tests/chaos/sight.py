@@ -20,6 +20,8 @@ class Look:
     """The kernel's letter for the daemon's state; empty when there is no such process."""
     late: float
     """How much later than planned the observer itself got to look."""
+    frozen: bool = False
+    """Some member is stopped by a signal: no engine serves so, whatever its `/health` says."""
 
 
 @dataclass(frozen=True, slots=True)

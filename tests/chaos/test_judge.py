@@ -1,5 +1,7 @@
 """The judge can find fault: each promise, broken by what was seen, is told, and what is excused is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.judge import Judge, Window
@@ -9,6 +11,10 @@ from tests.chaos.sight import Answer, Health, Look, Sight, read, write
 def look(at: float, *, engines: dict[str, list[int]] | None = None, daemon: str = "S", late: float = 0.0) -> Look:
     living = {"7": [7, 8]} if engines is None else engines
     return Look(at, living, sorted(living) if len(living) > 1 else [], daemon, late)
+
+
+def frozen(at: float) -> Look:
+    return replace(look(at), frozen=True)
 
 
 def answer(at: float, state: str = "ready", *, took: float = 0.001, waited: float = 0.0, pid: int = 7) -> Answer:
@@ -68,6 +74,10 @@ FINE: dict[str, tuple[list[Sight], list[Window]]] = {
     "ill for a second": (every(1, "ready", health="dead"), []),
     "late is not dead": (every(3, "ready", health="late"), []),
     "starting amid a fault": (every(3, "starting"), []),
+    "starting with a member that a signal stopped": (
+        [sight if isinstance(sight, Answer | Health) else frozen(sight.at) for sight in every(3, "starting")],
+        [Window("calm", 0)],
+    ),
 }
 
 
