@@ -9,8 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.eventually import aeventually
+from tests.eventually import aeventually, eventually
 from tests.process.lab import PATIENCE, Lab, alive, content, end, ending, gone, members, python, shell
+from vllm_supervisor.adapters.process import ProcessTree
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.model import ExitStatus, Sig
@@ -245,9 +246,23 @@ async def test_children_of_the_daemon_itself_are_no_members(lab: Lab) -> None:
 
 
 async def test_two_generations_do_not_mix(lab: Lab) -> None:
-    """Not even members that are known by nothing but their marker."""
+    """Not even members that are known by nothing but their marker.
+
+    No daemon has two at once. Where one does, an orphan whose environment is blank may be either's, and amid its exec
+    any is blank: none is looked for while the other's still are at that.
+    """
     script = shell("(setsid sleep 1000 &) ; exec sleep 1000")
     first, second = lab.launcher(script), lab.launcher(script)
-    async with ending(await first.spawn(1)) as one, ending(await second.spawn(2)) as two:
-        ours, theirs = await members(one, "sleep", "sleep"), await members(two, "sleep", "sleep")
-        assert not set(ours) & set(theirs)
+
+    async def settled(engine: ProcessTree) -> list[int]:
+        pids = await members(engine, "sleep", "sleep")
+        mark = lab.instance().encode()
+        eventually(lambda: all(mark in (Proc().environ(pid) or b"") for pid in pids), PATIENCE)
+        return pids
+
+    async with ending(await first.spawn(1)) as one:
+        ours = await settled(one)
+        async with ending(await second.spawn(2)) as two:
+            theirs = await settled(two)
+            assert await members(one, "sleep", "sleep") == ours
+            assert not set(ours) & set(theirs)
