@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
+import pytest
 
 from tests.eventually import aeventually, eventually
 from vllm_supervisor.adapters.process import EngineLauncher, ProcessTree
@@ -20,6 +21,7 @@ from vllm_supervisor.domain.spec import LaunchSpec
 from vllm_supervisor.ports import Note
 
 PROGRAMS = Path(__file__).with_name("programs")
+_PIDS = int(Path("/proc/sys/kernel/pid_max").read_text())
 PATIENCE = 20.0
 """Seconds until a test gives up on what takes milliseconds on an idle machine."""
 
@@ -75,13 +77,22 @@ async def ending(engine: ProcessTree) -> AsyncIterator[ProcessTree]:
 
 
 async def members(engine: ProcessTree, *names: str) -> list[int]:
-    """Wait until the members have these names, in the order of their pids, which are returned."""
+    """Wait until the members have these names, in the order in which their pids were given, which are returned."""
+    found: list[tuple[int, str]] = []
 
-    async def settled() -> list[int]:
-        found = sorted((member.pid, member.name) for member in await engine.members())
-        return [pid for pid, _ in found] if tuple(name for _, name in found) == names else []
+    async def settled() -> bool:
+        # From the leader's on: after the last pid the kernel begins anew.
+        found[:] = sorted(
+            ((member.pid, member.name) for member in await engine.members()),
+            key=lambda member: (member[0] - engine.pid) % _PIDS,
+        )
+        return tuple(name for _, name in found) == names
 
-    return await aeventually(settled, PATIENCE, what=f"members {names}")
+    try:
+        await aeventually(settled, PATIENCE)
+    except pytest.fail.Exception:
+        pytest.fail(f"not within {PATIENCE} s: members {names}; last: {found}")
+    return [pid for pid, _ in found]
 
 
 async def gone(engine: ProcessTree) -> None:
