@@ -269,6 +269,16 @@ async def test_a_removed_directory_is_locked_anew(lab: Lab) -> None:
         with pytest.raises(AlreadyRunningError):
             lock_state_dir(lab.state_dir)
         assert not lock.renew()
+        (lab.state_dir / "instance-id").unlink()
+        (lab.state_dir / "instance-id.new").mkdir()
+        blocker = await launcher.hold()
+        assert blocker is not None
+        assert "Is a directory" in blocker.why
+        (lab.state_dir / "instance-id.new").rmdir()
+        assert await launcher.hold() is None
+        assert lab.instance() == launcher.instance
+        assert await launcher.hold() is None
+        assert len(lab.notes) == 2
 
         shutil.rmtree(lab.state_dir)
         with lock_state_dir(lab.state_dir):

@@ -24,7 +24,6 @@ from vllm_supervisor.config.scalars import (
 )
 
 DEFAULT_LOG_FILE = "~/.microdc/vllm.log"
-_LINE_BREAKS = ("\n", "\r")
 
 
 def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -36,7 +35,7 @@ def _launcher(value: tuple[str, ...]) -> tuple[str, ...]:
 def _model(value: str) -> str:
     if value.startswith("-"):
         refuse_shown("would be read as an option")
-    if len(value.splitlines()) > 1 or value.endswith(_LINE_BREAKS):
+    if value.splitlines() != [value]:
         refuse_shown("holds a line break", "give one line, without | or > in front")
     return value
 

@@ -119,9 +119,12 @@ class EngineLauncher:
     def _hold(self) -> Blocker | None:
         kind, remedy = BlockerKind.STATE_DIR, "make it writable, or make room"
         try:
-            if self._lock is None or not self._lock.renew():
+            if self._lock is None:
                 return None
-            self._records.keep(self.instance)
+            renewed = self._lock.renew()
+            # Also where an earlier look got no further than the lock: a full disk, say.
+            if not self._records.keep(self.instance) and not renewed:
+                return None
         except AlreadyRunningError as exc:
             why = f"{exc.what} was removed, and is {exc.why}"
             return Blocker(kind, why, "stop that daemon, or this one and set another state_dir")

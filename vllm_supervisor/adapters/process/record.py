@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,17 @@ class Records:
             return str(uuid.UUID(self._id_file.read_text().strip()))
         except (FileNotFoundError, ValueError):
             fresh = str(uuid.uuid4())
-            _write(self._id_file, fresh + "\n")
+            self.keep(fresh)
             return fresh
 
-    def keep(self, instance: str) -> None:
-        """Write the name down again, where the directory was removed. Raises OSError."""
-        _write(self._id_file, instance + "\n")
+    def keep(self, instance: str) -> bool:
+        """Write the name down where it does not stand, and return whether that was so. Raises OSError."""
+        text = f"{instance}\n"
+        with suppress(OSError, ValueError):
+            if self._id_file.read_text() == text:
+                return False
+        _write(self._id_file, text)
+        return True
 
     def read(self) -> Record | str | None:
         """Return the last launch, None where there was none, or in words why it cannot be read."""
