@@ -1,5 +1,6 @@
 """One engine at most: nothing of an engine outlives it, whoever died first, and no second daemon takes it over."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -189,6 +190,26 @@ def test_a_state_directory_that_is_removed_is_made_and_locked_again(pliable: Mak
     rig.start()
     rig.wait_state("ready")
     assert not members & {process.pid for process in rig.members()}
+
+
+def test_a_state_directory_that_another_took_is_told(pliable: Make) -> None:
+    """Once, with who has it; the engine goes on, and what was let go is locked again."""
+    rig = pliable()
+    rig.start()
+    before = rig.wait_state("ready")
+    with (rig.state_dir / "lock.new").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write("4194305\n")
+        other.flush()
+        (rig.state_dir / "lock.new").replace(rig.state_dir / "lock")
+        rig.until(lambda: bool(rig.events("state_dir_lost")), what="the loss to be told")
+    rig.until(lambda: bool(rig.events("state_dir_renewed")), what="it to be locked again")
+    [lost] = rig.events("state_dir_lost")
+    assert lost["why"] == f"state directory {rig.state_dir} was removed, and is in use by pid 4194305"
+    [renewed] = rig.events("state_dir_renewed")
+    assert "lost" not in renewed, "what was kept there is there"
+    status = rig.status()
+    assert (status["generation"], status["pid"]) == (before["generation"], before["pid"])
 
 
 def test_an_engine_whose_daemon_lives_is_left_alone(pliable: Make) -> None:
