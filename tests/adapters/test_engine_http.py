@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -19,6 +18,7 @@ import pytest
 import uvloop
 
 from tests.eventually import aeventually
+from tests.proc import open_files
 from vllm_supervisor.adapters.engine_http import HttpEngineClient
 from vllm_supervisor.adapters.engine_http.exchange import classify
 from vllm_supervisor.domain.engine import Warmup
@@ -219,10 +219,6 @@ def test_out_of_descriptors_says_nothing_about_the_engine(run: Run[None]) -> Non
             assert (await client.health()).outcome is Outcome.OK
 
     run(body())
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _raised_from(error: Exception, cause: BaseException) -> Exception:

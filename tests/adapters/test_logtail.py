@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.eventually import aeventually
+from tests.proc import open_files
 from vllm_supervisor.adapters.logtail import LIMIT, follow, tail
 
 
@@ -98,10 +99,6 @@ def append(path: Path, data: bytes) -> None:
 
 def rotate(path: Path) -> Path:
     return path.rename(path.with_suffix(".1"))
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.asyncio

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli import fake_uv, wheels
 from tests.eventually import eventually
+from tests.proc import alive
 from vllm_supervisor.cli.main import main
 
 CARD = "NVIDIA GeForce RTX 5090, {driver}, 12.0"
@@ -400,14 +401,6 @@ def hanging(lab: Lab, process: "subprocess.Popen[str]") -> int:
     return int(path.read_text())
 
 
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state == "Z"  # an orphan in a container whose init reaps nothing
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_an_interrupted_build(
     lab: Lab,
@@ -432,7 +425,7 @@ def test_an_interrupted_build(
         assert "interrupted: what was half built is removed" in said
         assert "Traceback" not in said
         assert lab.builds == [old]
-    eventually(lambda: gone(uv), within=30.0)
+    eventually(lambda: not alive(uv), within=30.0)
     assert lab.link.resolve() == old
     assert lab.serves() == "vLLM"
     (lab.wheels / "cu130/hang").unlink()

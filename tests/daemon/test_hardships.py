@@ -5,12 +5,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 
 from tests.daemon.test_promises import one_engine
 from tests.eventually import eventually
+from tests.proc import descriptors
 from tests.rig import COMMAND, Rig
 
 Make = Callable[..., Rig]
@@ -68,10 +68,9 @@ def test_signals_and_streams_that_are_gone(pliable: Make) -> None:
     status = rig.wait_state("ready", after=before["generation"])
     one_engine(rig)
     assert status["restarts"]["by_reason"]["crash"] == 1
-    targets = [str(entry.readlink()) for entry in Path(f"/proc/{rig.leader()}/fd").iterdir()]
-    assert str(rig.socket) not in targets
-    assert Path(f"/proc/{rig.leader()}/fd/0").readlink() == Path("/dev/null")
-    assert Path(f"/proc/{rig.leader()}/fd/1").readlink() == rig.log
+    targets = descriptors(rig.leader())
+    assert str(rig.socket) not in targets.values()
+    assert (targets[0], targets[1]) == ("/dev/null", str(rig.log))
     assert rig.stop() == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.proc import descriptors
 from tests.rig import Rig
 
 Make = Callable[..., Rig]
@@ -30,11 +31,6 @@ def blocked(rig: Rig, kind: str, words: str) -> None:
 def proc_status(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def descriptors(pid: int) -> dict[int, str]:
-    folder = Path(f"/proc/{pid}/fd")
-    return {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
 
 
 def test_a_launcher_that_comes_and_goes(pliable: Make) -> None:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
+from tests.proc import alive
 from tests.rig import Rig
 
 Make = Callable[..., Rig]
@@ -24,8 +23,8 @@ def noted(rig: Rig) -> dict[int, str]:
     return {int(pid): name for pid, _, name in (line.partition(" ") for line in lines)}
 
 
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE}
+def living(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if alive(pid)}
 
 
 def order(rig: Rig) -> list[str]:
@@ -45,16 +44,16 @@ def test_processes_that_left_the_session_end_with_their_engine(pliable: Make) ->
     rig.start()
     rig.wait_state("ready")
     first = noted(rig)
-    away = {pid for pid in alive(set(first)) if os.getsid(pid) != rig.leader()}
+    away = {pid for pid in living(set(first)) if os.getsid(pid) != rig.leader()}
     assert {first[pid] for pid in away} == {"Worker", "stray"}
-    assert alive(set(first)) == {process.pid for process in rig.members()}
+    assert living(set(first)) == {process.pid for process in rig.members()}
     os.kill(rig.leader(), signal.SIGKILL)
     rig.wait_state("ready", after=1)
-    assert alive(set(first)) == set()
+    assert living(set(first)) == set()
     assert order(rig) == ["spawned", "leader_exited", "group_empty", "spawned"]
     rig.post("stop")
     rig.wait_state("stopped")
-    assert alive(set(noted(rig))) == set()
+    assert living(set(noted(rig))) == set()
     assert len(noted(rig)) == 2 * len(first)
 
 
@@ -71,7 +70,7 @@ def test_nobody_heeds_sigterm(pliable: Make) -> None:
     assert time.monotonic() - asked > 0.8
     assert signals(rig)[0] == "SIGTERM"
     assert "SIGKILL" in signals(rig)
-    assert alive(set(noted(rig))) == set()
+    assert living(set(noted(rig))) == set()
     assert rig.members() == []
 
 
@@ -98,11 +97,11 @@ def test_strays_of_a_killed_daemon_and_a_killed_leader(pliable: Make) -> None:
     rig.wait_exit()
     os.kill(leader, signal.SIGKILL)
     old = set(noted(rig))
-    rig.until(lambda: leader not in alive(old), what="the leader's end")
-    assert len(alive(old)) >= 3, "the orphans live on"
+    rig.until(lambda: leader not in living(old), what="the leader's end")
+    assert len(living(old)) >= 3, "the orphans live on"
     rig.start()
     status = rig.wait_state("ready", after=1)
-    assert alive(old) == set()
+    assert living(old) == set()
     assert order(rig)[0] == "adopted"
     assert order(rig)[-2:] == ["group_empty", "spawned"]
     assert status["restarts"]["total"] == 0

@@ -6,10 +6,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+from tests.proc import open_files
 from vllm_supervisor.adapters.process import pidfd
 from vllm_supervisor.adapters.process.procfs import Proc, Stat
 from vllm_supervisor.domain.model import ExitStatus
@@ -62,10 +62,10 @@ def test_what_cannot_be_compared_is_not_held(sleeper: subprocess.Popen[bytes]) -
         def stat(self, pid: int) -> Stat | None:
             raise OSError(24, "Too many open files")
 
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     with pytest.raises(OSError, match="Too many"):
         pidfd.hold(Starved(), sleeper.pid, 0)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files() == before
 
 
 def test_a_status_that_is_not_ours_to_know(sleeper: subprocess.Popen[bytes]) -> None:

@@ -14,18 +14,10 @@ from typing import Any
 
 from tests.eventually import eventually
 from tests.ports import free_port
+from tests.proc import alive
 
 LIFETIME = 60
 """SIM_MAX_SECONDS of every process: the last net."""
-
-
-def alive(pid: int) -> bool:
-    """Say whether the process runs; a zombie does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
 
 
 def status_field(pid: int, name: str) -> str:

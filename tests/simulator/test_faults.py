@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
-from tests.simulator.sim import Sim, alive
+from tests.proc import alive
+from tests.simulator.sim import Sim
 from vllm_supervisor import simulator
 from vllm_supervisor.simulator.knobs import Knobs
 

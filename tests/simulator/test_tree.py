@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
-from tests.simulator.sim import Sim, alive, status_field
+from tests.proc import alive
+from tests.simulator.sim import Sim, status_field
 
 Launch = Callable[..., Sim]
 
