@@ -56,11 +56,13 @@ class Sampler:
             self.took.setdefault(name, []).append(time.monotonic() - began)
 
     def judge(self, record: Callable[[str, object], None], *phases: str) -> None:
-        """Hold every phase to the promise, with allowance for a machine on which others are busy too."""
+        """Hold every phase to the promise, with allowance for a machine on which others are busy too.
+
+        `phases` were there long enough to be met; the rest last a few milliseconds.
+        """
         assert self.failures == []
-        for phase in phases:
-            times = self.took.get(phase, [])
-            assert times, f"no answer while {phase}: {sorted(self.took)}"
+        assert set(phases) <= self.took.keys()
+        for phase, times in self.took.items():
             record(f"max_{phase}_s", round(max(times), 4))
             assert statistics.median(times) < PROMISED, phase
             assert max(times) < 10 * PROMISED, phase
@@ -72,16 +74,17 @@ def test_the_socket_answers_throughout(
     """Starting, ready, draining, ending a stubborn tree, waiting and failing: an answer comes within a moment."""
     rig = pliable({"stop": {"drain_timeout": 0.7, "grace": 0.7}, "restart": {"min_backoff": 0.3, "max_backoff": 0.3,
                                                                              "never_ready_limit": 1}})  # fmt: skip
-    rig.simulate(ignore_sigterm=1, worker_setsid=1, tokens_per_second=5, load_seconds=0.5)
+    rig.simulate(ignore_sigterm=1, worker_setsid=1, tokens_per_second=5, import_seconds=1)
     rig.start()
     with Sampler(rig) as sampler:
         rig.wait_state("ready")
+        rig.until(lambda: "ready" in sampler.took, what="an answer while ready")
         with streaming(rig, SIMULATED):
             rig.post("restart")
             rig.simulate(exit_code=1, log_flood=20)
             rig.wait_state("failed")
             rig.until(lambda: "failed" in sampler.took, what="an answer while failed")
-    sampler.judge(record_property, "launching", "ready", "draining", "stopping", "killing", "failed")
+    sampler.judge(record_property, "launching", "ready", "draining", "stopping", "failed")
     with capsys.disabled():
         worst = {phase: round(1000 * max(times), 1) for phase, times in sampler.took.items()}
         print(f"\n  slowest status, ms: {worst}")

@@ -37,7 +37,7 @@ def test_starts_in_a_row_that_never_got_ready(pliable: Make) -> None:
 def test_a_ready_engine_forgives_starts_that_failed(pliable: Make) -> None:
     """Crashes of engines that had been ready never lead to `failed`."""
     rig = pliable({"restart": {"min_backoff": 0.05, "max_backoff": 0.1, "never_ready_limit": 1}})
-    rig.simulate(exit_code=7, exit_phase="ready", exit_after=0.5, fault_starts=2, state_dir=rig.folder / "sim")
+    rig.simulate(exit_code=7, exit_phase="ready", exit_after=2, fault_starts=2, state_dir=rig.folder / "sim")
     rig.start()
     status = rig.wait_state("ready", after=2)
     assert status["restarts"]["by_reason"]["crash"] == 2
@@ -47,13 +47,13 @@ def test_a_ready_engine_forgives_starts_that_failed(pliable: Make) -> None:
 
 def test_restarts_switched_off(pliable: Make) -> None:
     """With restart.enabled false an end is final, until retry_failed_every or an operator says otherwise."""
-    rig = pliable({"restart": {"enabled": False, "retry_failed_every": 0.5}})
-    rig.simulate(exit_code=0, exit_phase="ready", exit_after=0.5, fault_starts=1, state_dir=rig.folder / "sim")
+    rig = pliable({"restart": {"enabled": False, "retry_failed_every": 2}})
+    rig.simulate(exit_code=0, exit_phase="ready", exit_after=2, fault_starts=1, state_dir=rig.folder / "sim")
     rig.start()
     status = rig.wait_state("failed")
     assert "restart.enabled" in status["fail_why"]
     assert (status["last_exit"]["code"], status["last_exit"]["reason"]) == (0, "crash")
-    assert 0 < status["next_start_in_s"] <= 0.5
+    assert 0 < status["next_start_in_s"] <= 2
     rig.wait_state("ready", after=1)
 
 

@@ -131,7 +131,7 @@ def test_a_busy_engine_is_never_unhealthy(pliable: Make) -> None:
 def test_an_engine_that_died_has_time_to_exit_by_itself(pliable: Make) -> None:
     """503, then exit 0: `unhealthy` at once, and a crash with code 0 rather than our SIGTERM."""
     rig = pliable()
-    rig.simulate(engine_exit_delay=1)
+    rig.simulate(engine_exit_delay=2)
     rig.start()
     rig.wait_state("ready")
     rig.member("VLLM::EngineCor").kill()
@@ -146,7 +146,7 @@ def test_an_engine_that_died_has_time_to_exit_by_itself(pliable: Make) -> None:
 def test_a_frozen_engine_with_good_health_is_stopped_all_the_same(pliable: Make) -> None:
     """An engine that no longer steps stays ready while `/health` is 200, and a stop of it ends in proof."""
     rig = pliable({"stop": {"drain_timeout": 0.7, "grace": 2}})
-    rig.simulate(freeze_after=1.5, no_metrics=1)
+    rig.simulate(freeze_after=3, no_metrics=1)
     rig.start()
     rig.wait_state("ready")
     rig.until(lambda: asleep(rig), what="an engine core that ignores SIGTERM, being frozen")

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -104,7 +105,7 @@ def test_a_frozen_member_is_found_and_replaced(live: Callable[..., Rig], title: 
 
 def test_a_freeze_within_the_engine_is_found_once(live: Callable[..., Rig], tmp_path: object) -> None:
     """A step that hangs in the driver takes no SIGTERM either; the next engine is left in peace."""
-    rig = live(freeze_after=1, fault_starts=1, state_dir=f"{tmp_path}/sim")
+    rig = live(freeze_after=3, fault_starts=1, state_dir=f"{tmp_path}/sim")
     restarted(rig, {"generation": 1, "restarts": {"by_reason": {"hang": 0}, "total": 0}})
     still_there(rig, rig.status(), 2 * TIMEOUT)
     assert canaries(rig) > 2
@@ -128,9 +129,11 @@ def test_a_short_freeze_is_let_pass(live: Callable[..., Rig], title: str) -> Non
     assert "stuck" not in verdicts(rig)
 
 
-def test_health_that_hangs_while_tokens_flow_is_busy(live: Callable[..., Rig]) -> None:
+def test_health_that_hangs_while_tokens_flow_is_busy(live: Callable[..., Rig], tmp_path: Path) -> None:
     """The counters say that it lives, and no canary is sent."""
-    rig = live(health_hang=1, fault_after=0.5, tokens_per_second=30)
+    fault = tmp_path / "fault"
+    rig = live(health_hang=1, fault_while=fault, tokens_per_second=30)
+    fault.touch()
     first = rig.status()
     with streaming(rig, SIMULATED):
         still_there(rig, first, 2)
@@ -141,9 +144,11 @@ def test_health_that_hangs_while_tokens_flow_is_busy(live: Callable[..., Rig]) -
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_canaries_that_are_refused_make_blind(live: Callable[..., Rig], status: int) -> None:
+def test_canaries_that_are_refused_make_blind(live: Callable[..., Rig], tmp_path: Path, status: int) -> None:
     """An event and a status field, never a restart."""
-    rig = live(completions_status=status, fault_after=0.5)
+    fault = tmp_path / "fault"
+    rig = live(completions_status=status, fault_while=fault)
+    fault.touch()
     first = rig.status()
     rig.until(lambda: liveness(rig)["verdict"] == "blind", what="blind")
     still_there(rig, first, TIMEOUT + 2 * INTERVAL)

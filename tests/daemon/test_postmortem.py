@@ -272,7 +272,7 @@ def test_a_full_disk_loses_the_bundle_and_not_the_restart(pliable: Make, small_d
 def test_a_hang_is_photographed_before_it_is_ended(pliable: Make) -> None:
     """The bundle shows what each process was doing while it hung, and the status says that it hung."""
     rig = pliable({"liveness": {"interval": 0.5, "timeout": 1.5}, "restart": SOON})
-    rig.simulate(freeze_after=0.5, fault_starts=1, state_dir=rig.folder / "sim")
+    rig.simulate(freeze_after=3, fault_starts=1, state_dir=rig.folder / "sim")
     rig.start()
     status = rig.wait_state("ready", after=1, within=60)
     assert status["restarts"]["by_reason"]["hang"] == 1

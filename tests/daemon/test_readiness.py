@@ -119,7 +119,7 @@ def test_another_model_than_ours_and_no_warm_up(pliable: Make) -> None:
 def test_the_warm_up_has_the_time_of_the_start(pliable: Make) -> None:
     """A first token slower than any probe's timeout is waited for, by one request; the start's own limit ends it."""
     rig = pliable(
-        {"startup": {"timeout": 2.5}, "probe": {"timeout": 0.2}, "restart": {"min_backoff": 0.5, "max_backoff": 0.5}}
+        {"startup": {"timeout": 5}, "probe": {"timeout": 0.2}, "restart": {"min_backoff": 2, "max_backoff": 2}}
     )
     rig.simulate(prefill_seconds=0.6)
     rig.start()

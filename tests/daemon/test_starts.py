@@ -142,7 +142,7 @@ def test_a_flood_of_log_is_no_burden(pliable: Make) -> None:
 def test_never_stalled_while_lines_are_new(pliable: Make) -> None:
     """A start that is longer than the stall timeout, and moves within it, is left alone."""
     rig = pliable({"startup": {"stall_timeout": 2}})
-    rig.simulate(load_seconds=8, shards=8)
+    rig.simulate(load_seconds=8, shards=16)
     rig.start()
     assert rig.wait_state("ready")["generation"] == 1
 

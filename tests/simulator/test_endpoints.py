@@ -310,7 +310,7 @@ def test_switches_that_silence(launch: Launch) -> None:
 
 def test_keep_alive(launch: Launch) -> None:
     """Several requests on one connection; it is closed by the server when idle for too long."""
-    sim = launch(env={"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "0.2"}).ready()
+    sim = launch(env={"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "2"}).ready()
     with socket.create_connection(("127.0.0.1", sim.port), timeout=20) as client:
         for _ in range(3):
             client.sendall(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n")

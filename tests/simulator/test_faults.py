@@ -30,7 +30,7 @@ def test_exit_code_at_each_phase(launch: Launch, phase: str) -> None:
 
 def test_exit_after(launch: Launch) -> None:
     """`exit-after` counts from the phase: it was ready first."""
-    sim = launch("--sim-exit-code", "1", "--sim-exit-phase", "ready", "--sim-exit-after", "0.5").ready()
+    sim = launch("--sim-exit-code", "1", "--sim-exit-phase", "ready", "--sim-exit-after", "2").ready()
     assert sim.wait() == 1
 
 
@@ -54,7 +54,7 @@ def test_leader_sigkill(launch: Launch) -> None:
 @pytest.mark.parametrize("fault", ["engine-death-after", "worker-death-after"])
 def test_engine_death(launch: Launch, fault: str) -> None:
     """503 first, exit 0 later."""
-    sim = launch(f"--sim-{fault}", "0.3", "--sim-engine-exit-delay", "0.5")
+    sim = launch(f"--sim-{fault}", "0.3", "--sim-engine-exit-delay", "2")
     eventually(lambda: sim.listening() and sim.get("/health").status == 503)
     assert sim.wait() == 0
     assert "EngineCore encountered a fatal error." in sim.out
@@ -105,7 +105,7 @@ def test_health_hang_and_delay(launch: Launch, tmp_path: Path) -> None:
 
 def test_faults_begin_later(launch: Launch) -> None:
     """`fault-after`: the fault waits its time from ready."""
-    sim = launch("--sim-completions-status", "500", "--sim-fault-after", "0.5").ready()
+    sim = launch("--sim-completions-status", "500", "--sim-fault-after", "2").ready()
     assert sim.complete().status == 200
     eventually(lambda: sim.complete().status == 500)
 

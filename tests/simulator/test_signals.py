@@ -45,7 +45,7 @@ def test_lost_sigterm_then_a_second_while_starting(launch: Launch) -> None:
 
 def test_lost_sigterm_then_a_second_once_ready(launch: Launch) -> None:
     """`lose-first-sigterm`: the start goes on to ready although it was told to stop; the second then ends it with 0."""
-    sim = launch("--sim-load-seconds", "0.6", "--sim-lose-first-sigterm")
+    sim = launch("--sim-load-seconds", "2", "--sim-lose-first-sigterm")
     sim.member("Worker")
     os.killpg(sim.pid, signal.SIGTERM)
     sim.ready()
@@ -106,7 +106,7 @@ def test_wait_for_streams_stays_until_the_client_hangs_up(launch: Launch) -> Non
 
 def test_shutdown_timeout_drains(launch: Launch) -> None:
     """--shutdown-timeout: /health stays 200, new requests get 500, what runs is finished, then exit 0."""
-    sim = launch("--sim-tokens-per-second", "10", "--shutdown-timeout", "30").ready()
+    sim = launch("--sim-tokens-per-second", "4", "--shutdown-timeout", "30").ready()
     with sim.open("POST", "/v1/completions", {"prompt": "hi", "max_tokens": 10, "stream": True}) as response:
         response.readline()
         sim.kill()
