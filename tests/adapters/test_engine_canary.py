@@ -51,9 +51,9 @@ def test_a_canary_has_no_time_limit_and_ends_when_cancelled() -> None:
         hung_up.set()
 
     async def body() -> None:
-        async with peer(script, timeout=0.05) as client:
+        async with peer(script, timeout=0.3) as client:
             client._found = "chat"
-            with anyio.move_on_after(0.3) as limit:
+            with anyio.move_on_after(1) as limit:
                 await client.canary()
             assert limit.cancelled_caught
             with anyio.fail_after(5):

@@ -449,11 +449,11 @@ def test_warm_up_waits_for_a_slow_token_and_can_be_cancelled(run: Run[None]) -> 
     """The first token may take longer than a probe; the caller decides when to give up."""
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1)
         await CHOICE(reader, writer)
 
     async def body() -> None:
-        async with peer(slow, timeout=0.05) as client:
+        async with peer(slow, timeout=0.3) as client:
             assert (await client.warm_up()).result is Warmup.SERVED
         async with peer(silent) as client:
             with anyio.move_on_after(0.1) as scope:

@@ -66,7 +66,7 @@ def test_slow_request_times_out_however_it_drips(tmp_path: Path, loop: str) -> N
 def test_silent_and_idle_connections_are_closed(tmp_path: Path, loop: str) -> None:
     """One that never asks is closed after the request timeout, one that asked before after the idle timeout."""
     with (
-        running(tmp_path, loop=loop, limits=Limits(request_timeout=0.2, idle_timeout=0.2)) as lab,
+        running(tmp_path, loop=loop, limits=Limits(request_timeout=1, idle_timeout=1)) as lab,
         crowd(lab, 1) as [silent],
         crowd(lab, 1, GET) as [idle],
     ):
