@@ -61,7 +61,7 @@ run: $(VENV)/.done ## run the daemon on the built-in simulator (etc/demo.yaml)
 	@$(RUN) run -c etc/demo.yaml
 
 test: $(DEV)/.done ## run the tests that need neither root nor a real vLLM
-	@$(DEV)/bin/python -m pytest -n 4 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
+	@$(DEV)/bin/python -m pytest -n 5 --dist worksteal -m 'not systemd and not vllm' $(ARGS)
 
 test-systemd: $(DEV)/.done ## run the shipped unit under a real systemd (root, Debian's systemd-container)
 	@REAL_SYSTEMD=$(if $(SHARED),$(abspath $(SHARED)/real-systemd/boot.sh)) \
