@@ -229,6 +229,17 @@ def test_forgetting_another_generation_changes_nothing(lab: Lab) -> None:
     assert records.read() == Record(2, "boot", Identity(1, 1))
 
 
+def test_forgetting_the_engine_of_a_living_daemon_changes_nothing(lab: Lab) -> None:
+    """Another daemon took a state directory that was removed under us, and its engine has the number of ours."""
+    with daemon(lab, *shell("exec sleep 1000")) as other:
+        lab.launcher(ORPHANS).forget(1)
+        record = Records(lab.state_dir).read()
+        other.die()
+        os.kill(other.leader, signal.SIGKILL)
+    assert isinstance(record, Record)
+    assert not record.gone
+
+
 def test_second_daemon_is_refused_and_touches_nothing(lab: Lab) -> None:
     """Exit 3, and the message names the holder; once that is dead the directory is free, crash or not."""
     with daemon(lab, *shell("exec sleep 1000")) as first:

@@ -102,7 +102,7 @@ class EngineLauncher:
         """Note that this generation is gone and its end examined, so that no later daemon looks for either."""
         self._folders.remove()
         record = self._read()
-        if record is None or record.generation != generation:
+        if record is None or record.generation != generation or self._living_other(record):
             return
         try:
             self._records.write(replace(record, gone=True))
@@ -225,11 +225,17 @@ class EngineLauncher:
             raise LaunchError("/proc", "does not show this daemon", "mount it without hidepid for this user")
         return Identity(self._own, stat.start)
 
+    def _living_other(self, record: Record) -> bool:
+        """Say whether another daemon than ours launched it, and lives: then it is not ours to touch."""
+        daemon = self._proc.stat(record.daemon.pid)
+        if daemon is None or daemon.pid == self._own or daemon.gone:
+            return False
+        return daemon.start == record.daemon.start and record.boot_id == self._proc.boot_id()
+
     def _leftover(self, record: Record | None) -> ProcessTree | None:
         if record is not None and record.boot_id == self._proc.boot_id():
-            daemon = self._proc.stat(record.daemon.pid)
-            if daemon and daemon.start == record.daemon.start and daemon.pid != self._own and not daemon.gone:
-                what, why = "the engine of this instance", f"its daemon lives as pid {daemon.pid}"
+            if self._living_other(record):
+                what, why = "the engine of this instance", f"its daemon lives as pid {record.daemon.pid}"
                 raise AlreadyRunningError(what, why, "stop that daemon, or set another state_dir")
             if record.gone:
                 return None
