@@ -135,6 +135,26 @@ def test_a_log_that_cannot_be_written(pliable: Make) -> None:
     assert sum("Application startup complete" in line for line in lines) == 2
 
 
+def test_a_log_that_became_a_fifo(pliable: Make) -> None:
+    """At the daemon's start it is a wrong configuration; later it blocks, and neither a command nor the end waits."""
+    rig = pliable()
+    os.mkfifo(rig.log)
+    rig.start(wait=False)
+    assert rig.wait_exit() == 2
+    assert "it is a FIFO" in rig.daemon_log()
+    rig.log.unlink()
+    rig.start()
+    rig.wait_state("ready")
+    rig.log.unlink()
+    os.mkfifo(rig.log)
+    os.kill(rig.leader(), signal.SIGKILL)
+    blocked(rig, "log_file", "it is a FIFO")
+    assert rig.status()["blocker"]["remedy"].startswith("remove it, or ")
+    assert rig.cli("logs", "-n", "2").stdout == ""
+    assert rig.stop() == 0
+    rig.log.unlink()
+
+
 def test_a_state_directory_that_cannot_be_written_to(pliable: Make) -> None:
     """A launch that cannot be noted is not made: nobody could find its engine afterwards."""
     rig = pliable()

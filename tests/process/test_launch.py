@@ -81,6 +81,29 @@ def test_dispositions_are_default_although_the_daemon_was_started_deaf(lab: Lab)
     assert int(seen["SigBlk"], 16) == 0
 
 
+@pytest.mark.parametrize("read", [False, True], ids=["unread", "read"])
+def test_a_fifo_is_no_log(tmp_path: Path, read: bool) -> None:
+    """To open one waits for its reader, and the thread that waits keeps the daemon from ending."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read else -1
+    try:
+        with pytest.raises(OSError, match="it is a FIFO"):
+            open_log(str(path))
+    finally:
+        if read:
+            os.close(reader)
+
+
+def test_a_log_that_is_written_to_may_block(tmp_path: Path) -> None:
+    """A terminal that is slow, or a full pipe behind it, must not make the engine's writes fail."""
+    log = open_log(str(tmp_path / "log"))
+    try:
+        assert os.get_blocking(log)
+    finally:
+        os.close(log)
+
+
 def test_journal_stream_begins_as_journald_expects(tmp_path: Path) -> None:
     """`log_file: journal`: the engine writes to journald itself, so its lines outlive the daemon there too."""
     path = str(tmp_path / "stdout")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.domain.masking import Mask
 from vllm_supervisor.domain.member import Member
 from vllm_supervisor.domain.spec import LaunchSpec
@@ -177,7 +178,7 @@ class StoredBundles:
                 found = (found + piece)[-_MAX_LOG:]
             return found.decode("utf-8", "replace") or None
         try:
-            with Path(self._spec.log_file).open("rb") as stream:
+            with open_regular(self._spec.log_file) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 stream.seek(max(log_start if log_start <= size else 0, size - _MAX_LOG))
                 return stream.read(_MAX_LOG).decode("utf-8", "replace")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from vllm_supervisor.config.regular import open_regular
+
 _NAMED = re.compile(rb"(?:Using cache directory: |Directly load AOT compilation from path )(/[^\s]+)")
 _WITHIN = 64 * 1024 * 1024
 """Bytes of the log that are searched: the cache is named early in a start."""
@@ -72,7 +74,7 @@ class TorchCompileCache:
         return list(found)
 
     def _part(self, log_start: int) -> Iterator[bytes]:
-        with Path(self._log_file).open("rb") as stream:
+        with open_regular(self._log_file) as stream:
             size = os.fstat(stream.fileno()).st_size
             stream.seek(log_start if log_start <= size else 0)
             left = _WITHIN

@@ -4,11 +4,11 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from anyio import to_thread
 
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.domain.diagnosis import Context, Diagnoser, Diagnosis, Scanner
 
 
@@ -72,7 +72,7 @@ class GenerationLog:
                 scanner.feed(piece)
             scanner.finish()
         else:
-            with Path(self._path).open("rb", buffering=0) as stream:
+            with open_regular(self._path) as stream:
                 self._feed(Scanner(diagnoser), stream, start)
         found = diagnoser.verdict(context)
         if found is None:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from vllm_supervisor.config.regular import no_log
 from vllm_supervisor.config.settings import Settings
 from vllm_supervisor.errors import ConfigError, Problem
 
@@ -65,6 +66,8 @@ def why_not_writable(file: Path) -> str | None:
         if file.is_dir():
             return "it is a directory"
         if file.exists():
+            if (odd := no_log(file.stat().st_mode)) is not None:
+                return odd
             return None if os.access(file, os.W_OK) else "permission denied"
         parent = file.parent
         while not parent.exists() and not parent.is_symlink() and parent != parent.parent:

@@ -150,7 +150,8 @@ class EngineLauncher:
             os.close(open_log(spec.log_file))
         except OSError as exc:
             why = f"{spec.log_file} cannot be opened: {exc.strerror}"
-            return Blocker(BlockerKind.LOG_FILE, why, "make it writable, or set engine.vllm.log_file")
+            first = "remove it" if exc.errno == errno.EINVAL else "make it writable"
+            return Blocker(BlockerKind.LOG_FILE, why, f"{first}, or set engine.vllm.log_file")
         return port_blocker(self._proc, spec.host, spec.port)
 
     def _spawn(self, generation: int) -> ProcessTree:

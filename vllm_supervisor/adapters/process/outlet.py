@@ -1,5 +1,6 @@
 """Where engines write: one file for all, or the journal, where each has a stream of its own."""
 
+import errno
 import os
 import socket
 import time
@@ -7,9 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from vllm_supervisor.config.regular import no_log
 from vllm_supervisor.domain.spec import JOURNAL, begin_mark, end_mark, journal_mark
 
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+# O_NONBLOCK: the open of a FIFO that nobody reads would hold the launch, and then the daemon's end, for ever.
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 _JOURNALD = "/run/systemd/journal/stdout"
 _JOURNAL_HEADER = b"vllm\n\n6\n0\n0\n0\n0\n"
 """As sd_journal_stream_fd(3) writes it: identifier, unit (journald knows it from the cgroup), priority info, no
@@ -19,6 +22,7 @@ priority prefixes in lines, forwarded nowhere."""
 def open_log(path: str, journal: str = _JOURNALD) -> int:
     """Open the log for append, with its directories made, or a stream into the journal; raises OSError.
 
+    Also, with EINVAL, for what is neither a regular file nor a device that takes characters: nobody might read a FIFO.
     The engine writes into the file itself: a pipe through the daemon would break vLLM when the daemon dies.
     """
     if path == JOURNAL:
@@ -28,7 +32,22 @@ def open_log(path: str, journal: str = _JOURNALD) -> int:
             stream.sendall(_JOURNAL_HEADER)
             return stream.detach()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, _LOG_FLAGS, 0o640)
+    try:
+        log = os.open(path, _LOG_FLAGS, 0o640)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise _no_log(os.stat(path).st_mode, path) from error  # noqa: PTH116 - as in `begin`
+    mode = os.fstat(log).st_mode
+    if no_log(mode) is not None:
+        os.close(log)
+        raise _no_log(mode, path)
+    os.set_blocking(log, True)  # the engine's writes are not to fail where a terminal is slow
+    return log
+
+
+def _no_log(mode: int, path: str) -> OSError:
+    return OSError(errno.EINVAL, no_log(mode) or "it cannot be opened", path)
 
 
 class Outlet:
