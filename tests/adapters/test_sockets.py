@@ -172,6 +172,30 @@ def test_failed_bind_frees_the_lock(path: Path) -> None:
     sockets.bind_control(path).close()
 
 
+def test_a_socket_that_is_gone_is_bound_anew(path: Path) -> None:
+    """Once, with lock and folder; not where another daemon was faster. Clients of both files are served; none stays."""
+    control = sockets.bind_control(path, mode=0o600)
+    first = control.socket
+    assert control.renew() is None
+    path.unlink()
+    renewed = control.renew()
+    assert renewed is control.socket is not first
+    assert (control.renew(), stat.S_IMODE(path.stat().st_mode), first.fileno() >= 0) == (None, 0o600, True)
+    path.unlink()
+    path.with_name(path.name + ".lock").unlink()
+    other = sockets.bind_control(path)
+    with pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}"):
+        control.renew()
+    other.close()
+    assert control.renew() is control.socket
+    with pytest.raises(AlreadyRunningError):
+        sockets.bind_control(path)
+    control.close()
+    control.close()
+    assert not path.exists()
+    assert (first.fileno(), renewed.fileno() if renewed else 0, control.renew()) == (-1, -1, None)
+
+
 def test_passed_socket_is_used_and_left_as_it_is(tmp_path: Path) -> None:
     """systemd owns the file: closing does not remove it, and nothing is locked."""
     path = tmp_path / "passed"
@@ -182,6 +206,7 @@ def test_passed_socket_is_used_and_left_as_it_is(tmp_path: Path) -> None:
         passed.listen()
         control = sockets.adopt_control(passed)
         assert control.path == str(path)
+        assert control.renew() is None
         control.close()
     assert [entry.name for entry in tmp_path.iterdir()] == ["passed"]
 

@@ -211,6 +211,35 @@ def test_a_state_directory_that_another_took_is_told(pliable: Make) -> None:
     assert (status["generation"], status["pid"]) == (before["generation"], before["pid"])
 
 
+def test_a_control_socket_that_is_removed_is_made_again(pliable: Make) -> None:
+    """With its lock and its folder; what stands in its way is told; whoever was connected stays so."""
+    rig = pliable()
+    rig.socket = rig.folder / "run" / "s"
+    rig.config["control"]["socket"] = str(rig.socket)
+    rig.start()
+    before = rig.wait_state("ready")
+    with socket.socket(socket.AF_UNIX) as follower:
+        follower.connect(str(rig.socket))
+        follower.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert follower.recv(12) == b"HTTP/1.1 200"
+        shutil.rmtree(rig.socket.parent)
+        rig.socket.mkdir(parents=True)
+        rig.until(lambda: "control_socket_lost" in rig.daemon_log(), what="the loss to be told")
+        rig.socket.rmdir()
+        rig.until(rig.socket.is_socket, what="the socket to be made again")
+        status = rig.status()
+        assert (status["generation"], status["pid"]) == (before["generation"], before["pid"])
+        assert rig.socket.stat().st_mode & 0o777 == 0o660
+        assert "is a folder" in rig.events("control_socket_lost")[0]["why"]
+        rig.until(lambda: b"control_socket_renewed" in follower.recv(65536), what="the follower to be told")
+    second = pliable(control={"socket": str(rig.socket)})
+    second.start(wait=False)
+    assert second.wait_exit() == 3
+    assert f"pid {rig.pid}" in one_line(second)
+    assert rig.stop() == 0
+    assert not rig.socket.exists()
+
+
 def test_an_engine_whose_daemon_lives_is_left_alone(pliable: Make) -> None:
     """Somebody removed the lock's file: the state file still names a living daemon, and the second one exits 3."""
     rig = pliable()

@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from vllm_supervisor.errors import AlreadyRunningError, ListenError
 from vllm_supervisor.ports import Peer
@@ -24,24 +25,54 @@ LINK_NAME = "current.sock"
 _PEERCRED = struct.Struct("3i")
 
 
+class _Claim(NamedTuple):
+    """What the file of a control socket is to be like; `gid` None leaves its group alone."""
+
+    mode: int
+    gid: int | None
+
+
 class ControlSocket:
     """A listening Unix socket. Ours is behind a lock that is held until `close`; one that was passed to us is not."""
 
-    def __init__(
-        self, sock: socket.socket, path: str, *, inode: tuple[int, int] | None = None, lock: int | None = None
-    ) -> None:
+    def __init__(self, sock: socket.socket, path: str, *, claim: _Claim | None = None, lock: int | None = None) -> None:
         self.socket = sock
+        """The newest; clients that came through an earlier one are still served by it."""
         self.path = path
-        self._inode = inode
-        """Device and inode of the file that we bound; None for a socket that was passed to us."""
+        self._claim = claim
+        """None for a socket that was passed to us."""
         self._lock = lock
+        self._bound = {_inode(path): sock} if claim is not None else {}
+        """By device and inode of the file. While its socket is open, no other file is given the number."""
+
+    def renew(self) -> socket.socket | None:
+        """Listen at the path anew where our file is gone from it, and return the socket; None where nothing is to do.
+
+        Whoever is connected stays so. Raises as `bind_control`, for as long as something else is in the way.
+        """
+        if self._claim is None or self._lock is None or _inode(self.path) in self._bound:
+            return None
+        try:
+            _make_directory(Path(self.path).parent)
+            if not _is_at(self._lock, _lock_path(self.path)):
+                lock = _lock(self.path)
+                os.close(self._lock)
+                self._lock = lock
+            _clear(self.path)
+            self.socket = _bind(self.path, self._claim)
+        except OSError as error:
+            raise _cannot(self.path, error) from error
+        self._bound[_inode(self.path)] = self.socket
+        return self.socket
 
     def close(self) -> None:
-        """Stop listening, and remove the file if it is still the one that we bound. May be called twice."""
-        if self._inode is not None and _inode(self.path) == self._inode:
+        """Stop listening, and remove the file if it is still one that we bound. May be called twice."""
+        if self._bound and _inode(self.path) in self._bound:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)  # noqa: PTH108 - a path of a socket is bytes to the kernel: no normalising
-        self._inode = None
+        for sock in self._bound.values():
+            sock.close()
+        self._bound = {}
         self.socket.close()
         if self._lock is not None:
             # The last thing: whoever gets the lock finds neither our file nor us listening.
@@ -66,7 +97,8 @@ def bind_control(path: str | Path, *, mode: int = 0o660, group: str | None = Non
         raise _cannot(where, error) from error
     try:
         _clear(where)
-        return _bind(where, mode, gid, lock)
+        claim = _Claim(mode, gid)
+        return ControlSocket(_bind(where, claim), where, claim=claim, lock=lock)
     except OSError as error:
         os.close(lock)
         raise _cannot(where, error) from error
@@ -212,18 +244,17 @@ def _clear(path: str) -> None:
     os.unlink(path)  # noqa: PTH108 - as in `close`
 
 
-def _bind(path: str, mode: int, gid: int | None, lock: int) -> ControlSocket:
+def _bind(path: str, claim: _Claim) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # The umask rather than a chmod afterwards, and the group before listen: until then nobody can connect.
-        umask = os.umask(0o777 & ~mode)
+        umask = os.umask(0o777 & ~claim.mode)
         try:
             sock.bind(path)
         finally:
             os.umask(umask)
-        inode = _inode(path)
-        if gid is not None:
-            os.chown(path, -1, gid, follow_symlinks=False)
+        if claim.gid is not None:
+            os.chown(path, -1, claim.gid, follow_symlinks=False)
         sock.listen(_BACKLOG)
     except BaseException:
         if sock.getsockname():
@@ -231,7 +262,15 @@ def _bind(path: str, mode: int, gid: int | None, lock: int) -> ControlSocket:
                 os.unlink(path)  # noqa: PTH108 - as above
         sock.close()
         raise
-    return ControlSocket(sock, path, inode=inode, lock=lock)
+    return sock
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Say whether `path` leads to the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except OSError:
+        return False
 
 
 def _inode(path: str) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from vllm_supervisor.adapters import http1, logs, memory, rotation, selfcheck, s
 from vllm_supervisor.adapters.hearing import Hearing
 from vllm_supervisor.adapters.process import become_subreaper, lock_state_dir, normalize_signals
 from vllm_supervisor.adapters.prometheus import PrometheusObserver
+from vllm_supervisor.app import upkeep
 from vllm_supervisor.app.kit import Household, Kit
 from vllm_supervisor.config.plan import ControlPlan, Plan
 from vllm_supervisor.config.reading import Source
@@ -40,8 +41,6 @@ from vllm_supervisor.runtime.reload import Hands, ReloadAsked, Reloader, ReloadR
 from vllm_supervisor.runtime.supervisor import Clock, Supervisor
 from vllm_supervisor.runtime.tasks import told
 
-_HOLD_INTERVAL = 10.0
-"""Seconds between looks at the state directory."""
 _NOTIFY_RETRY = 0.1
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTIFY_LIMIT = 5.0
@@ -143,13 +142,18 @@ class Daemon:
                 on_request=self._count_requests(api),
                 on_error=self._request_failed,
             )
-            await group.start(serve, [self._control.socket], api.control)
+
+            async def serve_control(listener: socket.socket) -> None:
+                await group.start(serve, [listener], api.control)
+
+            await serve_control(self._control.socket)
             if self._metrics is not None:
                 await group.start(serve, [self._metrics], api.public)
             group.start_soon(self._tell_ready)
             group.start_soon(self._keep_watchdog, supervisor)
             group.start_soon(self._keep_log, supervisor)
-            group.start_soon(self._keep_state_dir, supervisor)
+            group.start_soon(upkeep.keep_state_dir, self._hold_state_dir, supervisor.post)
+            group.start_soon(upkeep.keep_control, self._control, serve_control, supervisor.post)
             self._announce()
             memory.set_apart_what_stays()
         self._logger.info("ended", status=self._status)
@@ -216,17 +220,8 @@ class Daemon:
             for item in (LogUnread(None),) if why is None else unread(why):
                 supervisor.post(item)
 
-    async def _keep_state_dir(self, supervisor: Supervisor) -> None:
-        """Look now and then whether the state directory is still ours: it may be removed under us."""
-        known: Blocker | None = None
-        while True:
-            await anyio.sleep(_HOLD_INTERVAL)
-            with told("state_dir", supervisor.post):
-                blocker = await self._kit.launcher.hold()
-                if blocker is not None and blocker != known:
-                    fields = {"why": blocker.why, "remedy": blocker.remedy}
-                    supervisor.post(Note("state_dir_lost", Level.ERROR, fields))
-                known = blocker
+    async def _hold_state_dir(self) -> Blocker | None:
+        return await self._kit.launcher.hold()
 
     def _compose(self) -> tuple[Supervisor, Api]:
         plan = self._plan
