@@ -179,6 +179,7 @@ def test_a_socket_that_is_gone_is_bound_anew(path: Path) -> None:
     assert control.renew() is None
     path.unlink()
     renewed = control.renew()
+    assert renewed is not None
     assert renewed is control.socket is not first
     assert (control.renew(), stat.S_IMODE(path.stat().st_mode), first.fileno() >= 0) == (None, 0o600, True)
     path.unlink()
@@ -193,7 +194,7 @@ def test_a_socket_that_is_gone_is_bound_anew(path: Path) -> None:
     control.close()
     control.close()
     assert not path.exists()
-    assert (first.fileno(), renewed.fileno() if renewed else 0, control.renew()) == (-1, -1, None)
+    assert (first.fileno(), renewed.fileno(), control.renew()) == (-1, -1, None)
 
 
 def test_passed_socket_is_used_and_left_as_it_is(tmp_path: Path) -> None:
