@@ -301,7 +301,8 @@ async def test_a_removed_directory_is_locked_anew(lab: Lab) -> None:
         lab.state_dir.touch()
         blocker = await launcher.hold()
         assert blocker is not None
-        assert "cannot be used: File exists" in blocker.why
+        assert "cannot be used: something else is in its place" in blocker.why
+        assert blocker.remedy == "remove that, or set another directory"
         lab.state_dir.unlink()
     assert not lock.renew(), "it was let go"
     assert not lab.state_dir.exists()

@@ -129,7 +129,7 @@ class EngineLauncher:
             why = f"{exc.what} was removed, and is {exc.why}"
             return Blocker(kind, why, "stop that daemon, or this one and set another state_dir")
         except ConfigError as exc:
-            return Blocker(kind, exc.problems[0].why, remedy)
+            return Blocker(kind, exc.problems[0].why, exc.problems[0].remedy)
         except OSError as exc:
             return Blocker(kind, f"state directory {self._state_dir}: {exc.strerror}", remedy)
         fields: dict[str, object] = {"path": str(self._state_dir)}

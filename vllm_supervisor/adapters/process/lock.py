@@ -1,5 +1,6 @@
 """One daemon for each state directory."""
 
+import errno
 import fcntl
 import os
 import threading
@@ -66,8 +67,10 @@ def _lock(state_dir: Path) -> int:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(state_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        remedy = "make it writable for this user, or set another directory"
-        problem = Problem("state directory", "state_dir", f"{state_dir} cannot be used: {exc.strerror}", remedy)
+        taken = exc.errno in {errno.EEXIST, errno.ENOTDIR}
+        why = f"{state_dir} cannot be used: {'something else is in its place' if taken else exc.strerror}"
+        remedy = f"{'remove that' if taken else 'make it writable for this user'}, or set another directory"
+        problem = Problem("state directory", "state_dir", why, remedy)
         raise ConfigError((problem,)) from exc
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
