@@ -431,6 +431,59 @@ def test_problems_name_the_source_that_gave_the_value(refused: Refused) -> None:
     ]
 
 
+MODEL = "engine.vllm.model"
+OVERRIDE = "VLLM_SUPERVISOR__ENGINE__VLLM__"
+NO_UTF8 = [
+    ("", f"{MODEL}=\udcffm", {}, f"--set: {MODEL}: is not UTF-8; write it in UTF-8"),
+    ("", "engine.vllm.extra_args=[\udcff]", {}, "--set: engine.vllm.extra_args: is not UTF-8; write it in UTF-8"),
+    ("", "engine.vllm.env={A: \udcff}", {}, "--set: engine.vllm.env: is not UTF-8; write it in UTF-8"),
+    (
+        "",
+        "engine.vllm.env.\udcff=x",
+        {},
+        "--set: engine.vllm.env.\\udcff: has a name that is not UTF-8; write it in UTF-8",
+    ),
+    (
+        "",
+        "",
+        {f"{OVERRIDE}MODEL": "\udcff\udcfe"},
+        f"{OVERRIDE}MODEL: {MODEL}: is not UTF-8; write it in UTF-8",
+    ),
+    (
+        "cwd: /${X}",
+        "",
+        {"X": "\udcff"},
+        "FILE:4: engine.vllm.cwd: is not UTF-8; set the variable in it to UTF-8",
+    ),
+    (
+        'extra_args: [a, "\\ud800"]',
+        "",
+        {},
+        "FILE:4: engine.vllm.extra_args[1]: is not UTF-8; write it in UTF-8",
+    ),
+    (
+        'model_aliases: {"\\ud800": m}',
+        "",
+        {},
+        "FILE:4: engine.vllm.model_aliases.\\ud800: has a name that is not UTF-8; write it in UTF-8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "override", "environ", "line"), NO_UTF8)
+def test_what_is_not_utf8_is_refused(
+    refused: Refused, body: str, override: str, environ: Mapping[str, str], line: str
+) -> None:
+    """Bytes that no message, reply or log could carry are told by origin and key, from every source, and once."""
+    assert refused(vllm(body), *([override] if override else []), environ=environ) == [line]
+
+
+def test_what_is_not_utf8_does_no_harm_where_it_is_not_used(loads: Load) -> None:
+    """The environment holds what others put there, and an overridden value does not matter."""
+    environ = {"X": "\udcff", f"{OVERRIDE}MODEL": "\udcff"}
+    assert loads(vllm(""), f"{MODEL}=m", environ=environ).settings.engine.vllm.model == "m"
+
+
 def test_values_keep_their_spelling(loads: Load) -> None:
     """What is meant as text stays as written, although YAML reads numbers in it; modes are octal."""
     text = vllm("extra_args: [--seed, 007, --x, 1.10, --y, 1_000]\nenv: {A: 0x10, B: 12:30, C: 2024-01-01}")

@@ -25,6 +25,8 @@ _PATHS: tuple[Loc, ...] = (
 )
 """Where a leading `~` is a home directory. vLLM itself does not expand one in a model's folder."""
 
+_IN_UTF8 = "write it in UTF-8"
+
 
 @dataclass(slots=True)
 class Layers:
@@ -103,7 +105,8 @@ def _overlay(layers: Layers, origin: str, parts: list[str], joint: str, text: st
         layers.problems.append(Problem(origin, dotted(loc), "is not a known key", schema.suggestion(loc)))
         return
     value: Any = text
-    if shape is not Shape.SCALAR and text.lstrip().startswith(("[", "{")):
+    # What is not UTF-8 stays as it is, to be told by `_expand`: a YAML reader would speak of a forbidden character.
+    if shape is not Shape.SCALAR and text.lstrip().startswith(("[", "{")) and _is_utf8(text):
         value, problems = parse_value(text, origin, dotted(loc))
         if problems:
             layers.problems += problems
@@ -148,12 +151,16 @@ def _expand(layers: Layers, environ: Mapping[str, str]) -> None:
 
     def walk(value: Any, loc: Loc) -> Any:
         if isinstance(value, dict):
-            return {key: walk(item, (*loc, key)) for key, item in value.items()}
+            return {key: walk(item, (*loc, key)) for key, item in value.items() if _named(layers, (*loc, key))}
         if isinstance(value, list):
             return [walk(item, (*loc, index)) for index, item in enumerate(value)]
         if not isinstance(value, str):
             return value
         done = interpolate.expand(value, environ, credential)
+        if not done.problems and not _is_utf8(done.text):
+            done.problems.append(
+                ("is not UTF-8", _IN_UTF8 if done.text == value else "set the variable in it to UTF-8")
+            )
         for why, remedy in done.problems:
             layers.add(loc, why, remedy)
         if done.text != value:
@@ -167,6 +174,23 @@ def _expand(layers: Layers, environ: Mapping[str, str]) -> None:
         return done.text
 
     layers.data = walk(layers.data, ())
+
+
+def _named(layers: Layers, loc: Loc) -> bool:
+    """Say whether the entry at `loc` can stay; tell of a name that is not UTF-8, unless it is no known key anyway."""
+    if _is_utf8(str(loc[-1])) or schema.find(loc) is None:
+        return True
+    layers.add(loc, "has a name that is not UTF-8", _IN_UTF8)
+    return False
+
+
+def _is_utf8(text: str) -> bool:
+    """Say whether a text can be encoded. Other bytes of arguments and variables arrive as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _home(layers: Layers, loc: Loc, environ: Mapping[str, str]) -> None:
