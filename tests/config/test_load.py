@@ -291,6 +291,34 @@ BAD = [
         id="a URL as host",
     ),
     pytest.param(
+        vllm("host: 127.0.0.1:8000"),
+        "FILE:4: engine.vllm.host: '127.0.0.1:8000' is an address with a port; "
+        "give only the address: the port goes into the key `port` beside it",
+        id="a port behind the host",
+    ),
+    pytest.param(
+        "engine: {vllm: {model: m}}\nmetrics: {host: 'localhost:9455'}\n",
+        "FILE:2: metrics.host: 'localhost:9455' is an address with a port; "
+        "give only the address: the port goes into the key `port` beside it",
+        id="a port behind the host of the metrics",
+    ),
+    pytest.param(
+        vllm("host: '::1::8000'"),
+        "FILE:4: engine.vllm.host: '::1::8000' is not an IPv6 address; give only the address, such as ::1",
+        id="a host with colons that is no address",
+    ),
+    pytest.param(
+        vllm("host: 999.1.1.1"),
+        "FILE:4: engine.vllm.host: '999.1.1.1' is not an IPv4 address; "
+        "give four numbers from 0 to 255, such as 127.0.0.1",
+        id="a host of too large numbers",
+    ),
+    pytest.param(
+        vllm("host: 127.1"),
+        "FILE:4: engine.vllm.host: 127.1 is not an IPv4 address; give four numbers from 0 to 255, such as 127.0.0.1",
+        id="a host of two numbers",
+    ),
+    pytest.param(
         "engine: {available: [ollama], vllm: {model: m}}\n",
         "FILE:1: engine.available[0]: 'ollama' is not a possible value; give [vllm], the only engine there is",
         id="another engine",
@@ -502,6 +530,26 @@ def test_values_keep_their_spelling(loads: Load) -> None:
 def test_sizes(loads: Load, text: str, size: int) -> None:
     """Sizes are bytes, or carry a unit of either kind."""
     assert loads(vllm(f"log: {{max_bytes: {text}}}")).settings.engine.vllm.log.max_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("0.0.0.0", "0.0.0.0"),
+        ("'::'", "::"),
+        ("'[::1]'", "::1"),
+        ("'::1:8000'", "::1:8000"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("'[fe80::1%eth0]'", "fe80::1%eth0"),
+        ("'::ffff:10.0.0.1'", "::ffff:10.0.0.1"),
+        ("gpu-7.example.org", "gpu-7.example.org"),
+        ("10.example", "10.example"),
+    ],
+)
+def test_hosts(loads: Load, text: str, host: str) -> None:
+    """Addresses of both families, with brackets and zones, and names."""
+    settings = loads(vllm(f"host: {text}") + f"metrics: {{host: {text}}}\n").settings
+    assert (settings.engine.vllm.host, settings.metrics.host) == (host, host)
 
 
 def test_a_heading_with_nothing_under_it_is_empty(loads: Load) -> None:

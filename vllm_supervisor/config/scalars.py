@@ -5,6 +5,7 @@ enough, a remedy.
 """
 
 import grp
+import ipaddress
 import math
 import pwd
 import re
@@ -145,7 +146,21 @@ def _host(value: object) -> str:
         refuse("is empty")
     if re.search(r"[\s/\[\]@]", text):
         refuse_shown("is not an address or a host name", "give only the address, without scheme, path or port")
+    if re.fullmatch(r"[^:]*:\d*", text):
+        refuse_shown("is an address with a port", "give only the address: the port goes into the key `port` beside it")
+    if ":" in text and not _is_address(ipaddress.IPv6Address, text):
+        refuse_shown("is not an IPv6 address", "give only the address, such as ::1")
+    if re.fullmatch(r"[\d.]+", text) and not _is_address(ipaddress.IPv4Address, text):
+        refuse_shown("is not an IPv4 address", "give four numbers from 0 to 255, such as 127.0.0.1")
     return text
+
+
+def _is_address(kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _lower(value: object) -> object:
