@@ -24,6 +24,8 @@ def reading(text: str, config: str = "") -> VllmArgs:
         "--port=9000",
         "--por 9000",
         "--host 0.0.0.0",
+        "--ho=0.0.0.0",
+        "--po 9000",
         "--api-key k",
         "--api_key k",
         "--api_key=k",
@@ -55,6 +57,7 @@ def test_flags_that_are_refused(text: str) -> None:
     "text",
     [
         "--portable x",
+        "--h",
         "--hostname h",
         "--api-key-file f",
         "--api-server-count 2",

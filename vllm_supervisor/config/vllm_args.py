@@ -49,7 +49,8 @@ _SHORT = {
 }
 """vLLM's short flags (engine/arg_utils.py, 0.32) for what is looked at."""
 _SIZES = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-_MIN_ABBREVIATION = 3
+_MIN_ABBREVIATION = 2
+"""`--ho` is --host to argparse (0.32). Where something else begins alike, such as `--po`, vLLM refuses to start."""
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CERT_REQUIRED = "2"
 
