@@ -359,6 +359,14 @@ def test_bad_input_gets_one_clear_line(refused: Refused, text: str, line: str) -
     assert "very-secret" not in "".join(lines)
 
 
+@pytest.mark.parametrize("number", [0x00, 0x07, 0x1B, 0xFFFE])
+def test_a_character_that_yaml_does_not_allow_is_told_by_its_number(refused: Refused, number: int) -> None:
+    """It may not show in an editor, so it can be searched for."""
+    assert refused(vllm(f'host: "{chr(number)}"')) == [
+        f"FILE:4: holds a character that YAML does not allow (#x{number:04x}); remove it"
+    ]
+
+
 def test_all_problems_are_told_at_once(refused: Refused) -> None:
     """A file with mistakes of every kind (references, keys, values, flags, across keys) is mended in one go."""
     lines = refused(

@@ -123,7 +123,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
         document.problems.append(Problem(document.name, "", "is nested too deeply", "write it out flat"))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        why = f"holds a character that YAML does not allow (#x{ord(str(error.character)[0]):04x})"
+        why = f"holds a character that YAML does not allow (#x{int(error.character):04x})"
         document.problems.append(Problem(f"{document.name}:{line}", "", why, "remove it"))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
