@@ -142,6 +142,21 @@ BAD = [
         id="a boolean is no number",
     ),
     pytest.param(
+        vllm("port: 22:22"),
+        "FILE:4: engine.vllm.port: '22:22' is not a whole number; give a port from 1 to 65535",
+        id="a whole number to the base of 60",
+    ),
+    pytest.param(
+        vllm("timeout: 1:00:00"),
+        "FILE:4: engine.vllm.timeout: '1:00:00' is not a number; give seconds above 0",
+        id="hours, minutes and seconds",
+    ),
+    pytest.param(
+        vllm("stop: {grace: !!float 1:30.5}"),
+        "FILE:4: engine.vllm.stop.grace: '1:30.5' is not a number; give seconds",
+        id="a number to the base of 60, by its tag",
+    ),
+    pytest.param(
         vllm("port: 70000"),
         "FILE:4: engine.vllm.port: 70000 is above 65535; give a port from 1 to 65535",
         id="port out of range",
@@ -461,6 +476,9 @@ def test_problems_name_the_source_that_gave_the_value(refused: Refused) -> None:
     ]
     assert refused(vllm("port: 1"), "engine.vllm.port=y") == [
         "--set: engine.vllm.port: 'y' is not a whole number; give a port from 1 to 65535"
+    ]
+    assert refused(vllm(""), "engine.vllm.stop={grace: 1:30}") == [
+        "--set: engine.vllm.stop.grace: '1:30' is not a number; give seconds"
     ]
     assert refused(vllm("port: 1"), environ={"VLLM_SUPERVISOR__ENGINE__VLLM__PROT": "1"}) == [
         "VLLM_SUPERVISOR__ENGINE__VLLM__PROT: engine.vllm.prot: is not a known key; did you mean `port`?"

@@ -218,7 +218,8 @@ class _Reader:
             case "bool":
                 return text.lower() in {"yes", "true", "on"}
             case "int" | "float" as kind:
-                return _number(kind, text)
+                # In YAML 1.1, `22:22` is 1342, base 60. Nobody means that.
+                return text if ":" in text else _number(kind, text)
             case _:
                 self._problem(node, loc, f"has the tag {node.tag}, which is not supported", "write the value plainly")
                 return None
