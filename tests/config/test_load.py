@@ -360,6 +360,11 @@ BAD = [
         "name a group that exists, or give a numeric group id",
         id="unknown group",
     ),
+    pytest.param(
+        'engine: {vllm: {model: m}}\nstate_dir: "/tmp/a\\0b"\n',
+        "FILE:2: state_dir: holds a NUL character; remove it",
+        id="a path with a NUL",
+    ),
     pytest.param("engine: 5\n", "FILE:1: engine: 5 is not a mapping; give a mapping with `vllm`", id="not a section"),
 ]
 

@@ -10,13 +10,15 @@ import math
 import pwd
 import re
 import shlex
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 MAX_SECONDS = 1e9
 """About 31 years. Larger numbers overflow the kernel's timers, which then fire at once."""
+
+T = TypeVar("T")
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -60,7 +62,12 @@ def text_of(value: object) -> str:
         return str(getattr(value, "text", value))
     if not isinstance(value, str):
         refuse("is empty, not text" if value is None else "is not text", _QUOTE)
-    if "\0" in value:
+    return _without_nul(value)
+
+
+def _without_nul(value: T) -> T:
+    """Refuse a text that no system call would take."""
+    if isinstance(value, str) and "\0" in value:
         refuse("holds a NUL character", "remove it")
     return value
 
@@ -174,7 +181,7 @@ def _items(value: object) -> object:
 
 Text = Annotated[str, BeforeValidator(lambda value: _filled(text_of(value)))]
 AnyText = Annotated[str, BeforeValidator(text_of)]
-OptionalText = Annotated[str | None, BeforeValidator(_none_when_empty)]
+OptionalText = Annotated[str | None, BeforeValidator(_without_nul), BeforeValidator(_none_when_empty)]
 Words = Annotated[tuple[AnyText, ...], BeforeValidator(_words)]
 Names = BeforeValidator(_items)
 Seconds = Annotated[float, BeforeValidator(_finite), Field(ge=0, le=MAX_SECONDS)]
