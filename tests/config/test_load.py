@@ -583,6 +583,27 @@ def test_hosts(loads: Load, text: str, host: str) -> None:
     assert (settings.engine.vllm.host, settings.metrics.host) == (host, host)
 
 
+SAME = [
+    ("{dir}/x", "{dir}/x", "{dir}/s", "FILE:4: engine.vllm.log_file: {dir}/x is state_dir as well"),
+    ("{dir}/x", "{dir}/s", "{dir}/x", "FILE:4: engine.vllm.log_file: {dir}/x is control.socket as well"),
+    ("{dir}/x", "{dir}/s", "{dir}/s", "FILE:5: control.socket: {dir}/s is state_dir as well"),
+    ("{dir}/folder", "{dir}/folder", "{dir}/s", "FILE:4: engine.vllm.log_file: {dir}/folder is state_dir as well"),
+    ("{dir}/link", "{dir}/s/", "{dir}/./y", "FILE:4: engine.vllm.log_file: {dir}/s is state_dir as well"),
+]
+
+
+@pytest.mark.parametrize(("log", "state", "socket", "line"), SAME)
+def test_one_place_for_two_things_is_refused(
+    refused: Refused, tmp_path: Path, log: str, state: str, socket: str, line: str
+) -> None:
+    """The log, the socket and the folder of the state would replace each other; links and spellings do not hide it."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    text = vllm(f"log_file: {log}") + f"control: {{socket: {socket}}}\nstate_dir: {state}\n"
+    told = refused(text.replace("{dir}", str(tmp_path)))
+    assert told == [line.replace("{dir}", str(tmp_path)) + "; give each a path of its own"]
+
+
 def test_a_heading_with_nothing_under_it_is_empty(loads: Load) -> None:
     """A section whose keys are all commented out stands at its defaults."""
     assert loads(vllm("restart:\nstop:")).settings == loads(vllm("")).settings

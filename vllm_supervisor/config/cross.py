@@ -1,5 +1,8 @@
 """Checks across keys: what no value shows by itself."""
 
+import contextlib
+import itertools
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +19,9 @@ from vllm_supervisor.domain.spec import JOURNAL, MARKER
 from vllm_supervisor.errors import ConfigError, Problem
 
 _VLLM: Loc = ("engine", "vllm")
+_LOG_FILE: Loc = (*_VLLM, "log_file")
+_SOCKET: Loc = ("control", "socket")
+_STATE_DIR: Loc = ("state_dir",)
 _PEM = "-----BEGIN "
 _ANY_HOST = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with, not bound to
 
@@ -128,14 +134,34 @@ def _launcher(case: _Case) -> Iterable[_Finding]:
 
 def _log_file(case: _Case) -> Iterable[_Finding]:
     name = case.vllm.log_file
+    places = _places(case)
+    if places.get(_LOG_FILE) == places[_STATE_DIR]:
+        return  # told as such
     why = None if name == JOURNAL else paths.why_not_writable(Path(name).absolute())
     if why is not None:
         remedy = "make it writable, or set engine.vllm.log_file elsewhere"
-        yield _Finding((*_VLLM, "log_file"), f"{name} cannot be written: {why}", remedy)
+        yield _Finding(_LOG_FILE, f"{name} cannot be written: {why}", remedy)
+
+
+def _places(case: _Case) -> dict[Loc, str]:
+    """Return where our files and folders are, links followed; a socket that has no place is left out."""
+    found = {_STATE_DIR: paths.state_dir(case.settings, case.environ)}
+    with contextlib.suppress(ConfigError):
+        found[_SOCKET] = paths.control_socket(case.settings, case.environ)
+    if case.vllm.log_file != JOURNAL:
+        found[_LOG_FILE] = Path(case.vllm.log_file).absolute()
+    return {loc: os.path.realpath(path) for loc, path in found.items()}
+
+
+def _same_place(case: _Case) -> Iterable[_Finding]:
+    for (one, place), (other, place_too) in itertools.combinations(_places(case).items(), 2):
+        if place == place_too:
+            at, beside = (other, one) if case.layers.given(other) else (one, other)
+            yield _Finding(at, f"{place} is {dotted(beside)} as well", "give each a path of its own", (one, other))
 
 
 def _socket(case: _Case) -> Iterable[_Finding]:
-    loc = ("control", "socket")
+    loc = _SOCKET
     try:
         path = paths.control_socket(case.settings, case.environ)
     except ConfigError as error:
@@ -214,6 +240,7 @@ _LOOKS: tuple[_Look, ...] = (
     _environment,
     _launcher,
     _log_file,
+    _same_place,
     _socket,
     _ports,
     _key,
