@@ -365,6 +365,27 @@ BAD = [
         "FILE:2: state_dir: holds a NUL character; remove it",
         id="a path with a NUL",
     ),
+    pytest.param(
+        vllm("health_path: health"),
+        "FILE:4: engine.vllm.health_path: 'health' is not a path; give a path that begins with /",
+        id="a health path without a slash",
+    ),
+    pytest.param(
+        vllm('health_path: "/he\\x07\\r\\nX"'),
+        "FILE:4: engine.vllm.health_path: '/he\\x07\\r\\nX' holds a control character; remove it",
+        id="a health path with control characters",
+    ),
+    pytest.param(
+        vllm("health_path: /he alth"),
+        "FILE:4: engine.vllm.health_path: '/he alth' holds a space or a character beyond ASCII; "
+        "write it as %XX, as in a URL",
+        id="a health path with a space",
+    ),
+    pytest.param(
+        vllm("port: " + "9" * 5000),
+        f"FILE:4: engine.vllm.port: '{'9' * 59}… is out of range; give a port from 1 to 65535",
+        id="a port of 5000 digits",
+    ),
     pytest.param("engine: 5\n", "FILE:1: engine: 5 is not a mapping; give a mapping with `vllm`", id="not a section"),
 ]
 

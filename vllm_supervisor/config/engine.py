@@ -41,8 +41,12 @@ def _model(value: str) -> str:
 
 
 def _http_path(value: str) -> str:
-    if not value.startswith("/") or not value.isascii() or not value.isprintable() or " " in value:
+    if not value.startswith("/"):
         refuse_shown("is not a path")
+    if not value.isascii() or " " in value:
+        refuse_shown("holds a space or a character beyond ASCII", "write it as %XX, as in a URL")
+    if not value.isprintable():
+        refuse_shown("holds a control character", "remove it")
     return value
 
 

@@ -22,6 +22,7 @@ _PLAIN = {
     "model_type": "is not a mapping",
     "model_attributes_type": "is not a mapping",
     "tuple_type": "is not a list",
+    "int_parsing_size": "is out of range",
     "string_unicode": "is not valid UTF-8",
 }
 _FAMILIES = {"int": "is not a whole number", "float": "is not a number", "bool": "is neither true nor false"}
