@@ -1,12 +1,14 @@
 """vLLM's own flags, in all their spellings."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies
 
 from vllm_supervisor.config.vllm_args import VllmArgs, read
 from vllm_supervisor.config.yamlfile import Document, parse
+from vllm_supervisor.config.yamlfile import read as read_file
 
 
 def no_file(name: str) -> Document:
@@ -137,6 +139,23 @@ def test_a_config_file_that_cannot_be_read_is_told(text: str, config: str) -> No
     (remark,) = reading(text, config).remarks
     assert remark.fatal
     assert remark.why.startswith("--config")
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        (None, "create it, make it readable, or name another one after --config"),
+        ("", "write vLLM's flags in it, such as `seed: 7`, or remove --config"),
+        ("- seed", "write vLLM's flags in it, such as `seed: 7`"),
+        ("a: 1\na: 2", "keep one of them"),
+    ],
+)
+def test_the_remedies_for_a_config_file_are_those_of_vllm_s(tmp_path: Path, content: str | None, remedy: str) -> None:
+    """Our own options and keys would not help there."""
+    if content is not None:
+        (tmp_path / "c.yaml").write_text(content)
+    (remark,) = read(["--config", "c.yaml"], lambda name: read_file(tmp_path / name)).remarks
+    assert (remark.fatal, remark.remedy) == (True, remedy)
 
 
 @given(strategies.lists(strategies.text(alphabet="-_=ahostpr. {}[]", max_size=10), max_size=6))

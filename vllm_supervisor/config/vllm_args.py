@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_supervisor.config import yamlfile
 from vllm_supervisor.config.yamlfile import Document
 
 ReadConfig = Callable[[str], Document]
@@ -49,6 +50,12 @@ _SHORT = {
 }
 """vLLM's short flags (engine/arg_utils.py, 0.32) for what is looked at."""
 _SIZES = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+_CONFIG_REMEDIES = {
+    yamlfile.UNREADABLE: "create it, make it readable, or name another one after --config",
+    yamlfile.EMPTY: "write vLLM's flags in it, such as `seed: 7`, or remove --config",
+    yamlfile.NO_MAPPING: "write vLLM's flags in it, such as `seed: 7`",
+}
+"""By what is said of our own file."""
 _MIN_ABBREVIATION = 2
 """`--ho` is --host to argparse (0.32). Where something else begins alike, such as `--po`, vLLM refuses to start."""
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
@@ -163,7 +170,8 @@ def _config_file(flag: Flag, read_config: ReadConfig) -> tuple[list[Flag], Remar
     document = read_config(flag.first)
     if document.problems:
         problem = document.problems[0]
-        return [], Remark(flag.index, f"--config: {problem.where}: {problem.why}", problem.remedy)
+        remedy = _CONFIG_REMEDIES.get(problem.remedy, problem.remedy)
+        return [], Remark(flag.index, f"--config: {problem.where}: {problem.why}", remedy)
     inner = []
     for key, value in document.data.items():
         if value is not False:

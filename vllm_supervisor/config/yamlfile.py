@@ -22,6 +22,10 @@ MAX_NODES = 20_000
 MAX_DEPTH = 40
 
 _TAG = "tag:yaml.org,2002:"
+UNREADABLE = "create it, make it readable, or name another one with -c FILE"
+EMPTY = "write at least engine.vllm.model"
+NO_MAPPING = "begin with `engine:`"
+"""Remedies that fit our own file alone."""
 _KEEP = "keep one of them"
 
 
@@ -62,8 +66,7 @@ def read(path: Path) -> Document:
         raw = read_regular(path, MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        remedy = "create it, make it readable, or name another one with -c FILE"
-        return Document(name, problems=[Problem(name, "", f"cannot be read: {why}", remedy)])
+        return Document(name, problems=[Problem(name, "", f"cannot be read: {why}", UNREADABLE)])
     if len(raw) > MAX_BYTES:
         why, remedy = f"is larger than {MAX_BYTES} bytes", "a configuration is a few lines; is this the right file?"
         return Document(name, problems=[Problem(name, "", why, remedy)])
@@ -83,12 +86,12 @@ def parse(text: str, name: str) -> Document:
     if document.problems:
         return document
     if node is None:
-        document.problems.append(Problem(f"{name}:1", "", "is empty", "write at least engine.vllm.model"))
+        document.problems.append(Problem(f"{name}:1", "", "is empty", EMPTY))
         return document
     if not isinstance(node, yaml.MappingNode):
         kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
         why = f"is {kind} at the top, not a mapping"
-        document.problems.append(Problem(f"{name}:{_line(node)}", "", why, "begin with `engine:`"))
+        document.problems.append(Problem(f"{name}:{_line(node)}", "", why, NO_MAPPING))
         return document
     reader = _Reader(document)
     document.lines[()] = _line(node)
