@@ -1,6 +1,5 @@
 """One engine at most: nothing of an engine outlives it, whoever died first, and no second daemon takes it over."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -191,28 +190,8 @@ def test_a_state_directory_that_is_removed_is_made_and_locked_again(pliable: Mak
     assert not members & {process.pid for process in rig.members()}
 
 
-def test_a_state_directory_that_another_took_is_told(pliable: Make) -> None:
-    """Once, with who has it; the engine goes on, and what was let go is locked again."""
-    rig = pliable()
-    rig.start()
-    before = rig.wait_state("ready")
-    with (rig.state_dir / "lock.new").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        other.write("4194305\n")
-        other.flush()
-        (rig.state_dir / "lock.new").replace(rig.state_dir / "lock")
-        rig.until(lambda: bool(rig.events("state_dir_lost")), what="the loss to be told")
-    rig.until(lambda: bool(rig.events("state_dir_renewed")), what="it to be locked again")
-    [lost] = rig.events("state_dir_lost")
-    assert lost["why"] == f"state directory {rig.state_dir} was removed, and is in use by pid 4194305"
-    [renewed] = rig.events("state_dir_renewed")
-    assert "lost" not in renewed, "what was kept there is there"
-    status = rig.status()
-    assert (status["generation"], status["pid"]) == (before["generation"], before["pid"])
-
-
 def test_a_control_socket_that_is_removed_is_made_again(pliable: Make) -> None:
-    """With its lock and its folder; what stands in its way is told; whoever was connected stays so."""
+    """With its lock and its folder; whoever was connected stays so, and a second daemon is refused as before."""
     rig = pliable()
     rig.socket = rig.folder / "run" / "s"
     rig.config["control"]["socket"] = str(rig.socket)
@@ -223,14 +202,10 @@ def test_a_control_socket_that_is_removed_is_made_again(pliable: Make) -> None:
         follower.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
         assert follower.recv(12) == b"HTTP/1.1 200"
         shutil.rmtree(rig.socket.parent)
-        rig.socket.mkdir(parents=True)
-        rig.until(lambda: "control_socket_lost" in rig.daemon_log(), what="the loss to be told")
-        rig.socket.rmdir()
         rig.until(rig.socket.is_socket, what="the socket to be made again")
         status = rig.status()
         assert (status["generation"], status["pid"]) == (before["generation"], before["pid"])
         assert rig.socket.stat().st_mode & 0o777 == 0o660
-        assert "is a folder" in rig.events("control_socket_lost")[0]["why"]
         rig.until(lambda: b"control_socket_renewed" in follower.recv(65536), what="the follower to be told")
     second = pliable(control={"socket": str(rig.socket)})
     second.start(wait=False)

@@ -11,15 +11,17 @@ from vllm_supervisor.errors import SupervisorError
 from vllm_supervisor.ports import Level, Note
 from vllm_supervisor.runtime.tasks import Post, told
 
-_INTERVAL = 10.0
-"""Seconds between looks."""
+INTERVAL = 10.0
+"""Seconds between looks: each costs a few calls of the kernel."""
 
 
-async def keep_state_dir(hold: Callable[[], Awaitable[Blocker | None]], post: Post) -> None:
+async def keep_state_dir(
+    hold: Callable[[], Awaitable[Blocker | None]], post: Post, *, interval: float = INTERVAL
+) -> None:
     """Look now and then whether the state directory is still ours, and make it again where it is gone, by `hold`."""
     known: Blocker | None = None
     while True:
-        await anyio.sleep(_INTERVAL)
+        await anyio.sleep(interval)
         with told("state_dir", post):
             blocker = await hold()
             if blocker is not None and blocker != known:
@@ -27,14 +29,20 @@ async def keep_state_dir(hold: Callable[[], Awaitable[Blocker | None]], post: Po
             known = blocker
 
 
-async def keep_control(control: ControlSocket, serve: Callable[[socket.socket], Awaitable[None]], post: Post) -> None:
+async def keep_control(
+    control: ControlSocket,
+    serve: Callable[[socket.socket], Awaitable[None]],
+    post: Post,
+    *,
+    interval: float = INTERVAL,
+) -> None:
     """Look now and then whether the control socket is still at its path, and have another one served where it is gone.
 
     Without, every command would say that no daemon answers, until the next restart.
     """
     known: str | None = None
     while True:
-        await anyio.sleep(_INTERVAL)
+        await anyio.sleep(interval)
         with told("control_socket", post):
             try:
                 renewed = control.renew()
