@@ -346,8 +346,8 @@ def test_a_broken_configuration_is_one_clear_line(tmp_path: Path, name: str, con
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json", "x.gguf"])
-@pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_only_regular_files_are_opened(tmp_path: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "said"), [("fifo", "fifo"), ("device", "character device")])
+def test_only_regular_files_are_opened(tmp_path: Path, name: str, kind: str, said: str) -> None:
     """To open a FIFO would wait for ever, and a device never ends."""
     model = folder(tmp_path / "m")
     path = model / name
@@ -356,7 +356,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, name: str, kind: str) -> 
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(BadInputError, match=f"{name}: it is not a regular file; "):
+    with pytest.raises(BadInputError, match=f"{name}: it is a {said}, not a regular file; "):
         look(path if name == "x.gguf" else "m", tmp_path)
 
 

@@ -26,12 +26,12 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a file to read, without a buffer. Raises OSError; also for what is no regular file, named by its kind."""
+    """Open a file to read. Raises OSError; also for what is no regular file, named by its kind."""
     # Without O_NONBLOCK a FIFO would hold us until somebody writes into it.
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         _check(os.fstat(opened))
-        return open(opened, "rb", buffering=0)  # noqa: PTH123 - a descriptor has no Path
+        return open(opened, "rb")  # noqa: PTH123 - a descriptor has no Path
     except BaseException:
         os.close(opened)
         raise

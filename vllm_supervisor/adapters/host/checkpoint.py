@@ -14,6 +14,7 @@ from vllm_supervisor.adapters.host import files, gguf, safetensors
 from vllm_supervisor.adapters.host.model import hub_cache, snapshot
 from vllm_supervisor.adapters.host.wanted import Flags
 from vllm_supervisor.config.paths import expand_home
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.errors import BadInputError
 
 _MAX_JSON = 64 << 20
@@ -168,7 +169,7 @@ def _layers(config: Mapping[str, Any]) -> int:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        with files.opened(path) as file:
+        with open_regular(path) as file:
             text = file.read(_MAX_JSON + 1)
         if len(text) > _MAX_JSON:
             raise BadInputError(str(path), f"it has more than {_MAX_JSON} bytes", "name a model's own config.json")

@@ -1,11 +1,8 @@
 """Questions about files that are answered with no where the user may not even look: pathlib would raise."""
 
-import errno
 import os
 import shutil
-import stat
 from pathlib import Path
-from typing import BinaryIO
 
 from vllm_supervisor.domain.doctor.facts import Unknown
 
@@ -18,15 +15,6 @@ def exists(path: Path) -> bool:
 def is_file(path: Path) -> bool:
     """Say whether `path` is a regular file that can be seen."""
     return os.path.isfile(path)  # noqa: PTH113 - as above
-
-
-def opened(path: Path) -> BinaryIO:
-    """Open a regular file to read. Raises OSError, also for whatever is none: to open a FIFO would wait for ever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return open(descriptor, "rb")  # noqa: PTH123 - a descriptor has no Path
 
 
 def is_program(path: Path) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vllm_supervisor.adapters.host import files
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.errors import BadInputError
 
 _MAGIC = b"GGUF"
@@ -63,7 +63,7 @@ class Header:
 def read(path: Path) -> Header:
     """Return the header. Raises BadInputError for a file that has none, or only a part of it."""
     try:
-        with files.opened(path) as file:
+        with open_regular(path) as file:
             if file.read(4) != _MAGIC or _one(file, "I") not in _VERSIONS:
                 raise BadInputError(str(path), "it is no GGUF file of version 2 or 3", "name the model's folder")
             tensors, entries = _count(file), _count(file)

@@ -8,6 +8,7 @@ from typing import Any
 from vllm_supervisor.adapters.host import files
 from vllm_supervisor.adapters.host.wanted import Flags
 from vllm_supervisor.config.paths import expand_home
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.domain.doctor.facts import Model, ModelConfig, Unknown
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -119,7 +120,7 @@ def _config(folder: Path) -> ModelConfig | Unknown:
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one for whatever else is there."""
     try:
-        with files.opened(path) as file:
+        with open_regular(path) as file:
             data = json.loads(file.read(_MAX_CONFIG))
     except (OSError, ValueError, RecursionError):
         return {}

@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vllm_supervisor.adapters.host import files
+from vllm_supervisor.config.regular import open_regular
 from vllm_supervisor.errors import BadInputError
 
 _MAX_HEADER = 100_000_000
@@ -71,7 +71,7 @@ def _of_its_shape(tensor: dict[str, Any], size: int, name: str, shard: Path) -> 
 def _header(shard: Path) -> tuple[dict[str, Any], int]:
     """Return the header, eight bytes of length and so much JSON, and how many bytes follow it."""
     try:
-        with files.opened(shard) as file:
+        with open_regular(shard) as file:
             length = _length(file, shard)
             text = file.read(length)
             behind = file.seek(0, 2) - _BEGIN - length
